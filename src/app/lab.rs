@@ -18,6 +18,7 @@ use crate::lab::rounds::{self, Rounds};
 use crate::lab::serving::{SimulatedServer, Traffic};
 use crate::lab::sessions::session_of;
 use crate::lab::{rules, what_if};
+use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Refusal, Result};
@@ -78,20 +79,25 @@ impl App {
         };
         let ready = self.shared.models.ready()?;
         let loaded = &ready.details;
-        let draft = loaded.draft.clone().ok_or(Refusal::NoDraftToCompare)?;
+        let draft = loaded.draft.clone();
+        if draft.is_none() && !loaded.methods.contains(&Method::Head) {
+            return Err(Refusal::NoDraftToCompare.into());
+        }
         let Reading { prompt, before, drawn } = reading;
-        let scores = self.shared.engine.ask(id, move |models, stopped| {
+        let (scores, drafter) = self.shared.engine.ask(id, move |models, stopped| {
             let context = models.prompt_ids(&prompt)?;
             let (target, draft) = models.scores_after(&context, stopped)?;
-            let draft = draft.ok_or_else(|| Error::Internal("the draft model is gone".into()))?;
-            Ok(LogitPair { target, draft, context })
+            // A head needs a token before the last one.
+            let draft = draft.ok_or(Refusal::NoDraftToCompare)?;
+            Ok((LogitPair { target, draft, context }, models.scored_drafter()))
         })?;
         let distributions = Arc::new(Distributions::new(scores, request.sampling)?);
         let info = PositionInfo {
             id,
             source: request.source,
             target: Some(loaded.target.clone()),
-            draft: Some(draft),
+            draft,
+            drafter,
             before,
             drawn,
         };
@@ -176,15 +182,17 @@ impl App {
     /// # Errors
     /// When the costs of the loaded models are not measured yet, or a number is out of range.
     pub fn landscape(&self, machine: LabMachine, batch: u32, draft: LabDraft) -> Result<Landscape> {
-        landscape(&self.machine_costs(machine)?, batch, draft)
+        landscape(&self.machine_costs(machine, draft)?, batch, draft)
     }
 
-    fn machine_costs(&self, machine: LabMachine) -> Result<MachineCosts> {
+    fn machine_costs(&self, machine: LabMachine, draft: LabDraft) -> Result<MachineCosts> {
         match machine {
-            LabMachine::MadeUp { draft_cost, row_cost } => MachineCosts::assumed(draft_cost, row_cost),
-            LabMachine::Measured => {
+            LabMachine::MadeUp { draft_cost, row_cost } => {
+                Ok(MachineCosts::assumed(draft_cost, row_cost)?.drafting(draft))
+            }
+            LabMachine::Measured { drafter } => {
                 let curve = self.cost_curve()?.ok_or(Refusal::CostsNotMeasured)?;
-                MachineCosts::of(&curve)
+                MachineCosts::measured(&curve, drafter, draft)
             }
         }
     }
@@ -195,7 +203,7 @@ impl App {
     /// When the costs of the loaded models are not measured yet, or a number is out of range.
     pub fn lab_serving(&self, request: LabServingRequest) -> Result<LabServing> {
         check_draft(request.draft)?;
-        let costs = self.machine_costs(request.machine)?.drafting(request.draft);
+        let costs = self.machine_costs(request.machine, request.draft)?;
         let (alpha, max_batch, tokens) = (request.alpha, request.max_batch, SERVED_TOKENS);
         let measured_rows = costs.measured_rows();
         let server = SimulatedServer { costs, traffic: Traffic { alpha, max_batch, tokens } };
@@ -219,13 +227,7 @@ impl App {
                 message: answer.message,
                 conversation: answer.conversation,
                 title: answer.title,
-                method: figures.method,
-                draft: figures.draft,
-                alpha: figures.alpha,
-                siblings: figures.siblings,
-                depth: figures.depth,
-                tokens: figures.tokens,
-                mean_acceptance_length: figures.mean_acceptance_length,
+                figures,
             });
         }
         Ok(sessions)

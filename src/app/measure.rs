@@ -21,7 +21,8 @@ use crate::generate::LoadWatch;
 use crate::lab::report::CostEvent;
 use crate::services::measure;
 use crate::store::CurveOf;
-use hunch_core::pass_cost::CostCurve;
+use hunch_core::method::Method;
+use hunch_core::pass_cost::{CostCurve, DrafterCosts};
 use hunch_core::propose::MethodOptions;
 use hunch_error::ErrorInfo;
 use hunch_error::{Refusal, Result};
@@ -189,7 +190,18 @@ impl App {
     /// When the store cannot be read.
     pub fn cost_curve(&self) -> Result<Option<CostCurve>> {
         let Ok(loaded) = self.shared.models.ready() else { return Ok(None) };
-        Ok(self.store().cost_curve(&curve_of(&loaded.details, &self.shared.compute))?)
+        let details = &loaded.details;
+        let curve = self.store().cost_curve(&curve_of(details, &self.shared.compute))?;
+        // The head may have changed since, and a copy of the target may be unloaded.
+        let head = details.plan.head.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let drafts = |costs: &DrafterCosts| {
+            details.methods.iter().any(|method| method.name() == costs.drafter)
+                && (costs.drafter != Method::Head.name() || costs.head == head)
+        };
+        Ok(curve.map(|mut curve| {
+            curve.drafters.retain(drafts);
+            curve
+        }))
     }
 
     /// Stops a measurement within one pass. Has no effect on one that has ended.

@@ -1,4 +1,4 @@
-//! The cost curve: cost of a pass by its rows, for target and draft, with the floor set by memory bandwidth.
+//! The cost curve: cost of a pass by its rows, for the target and what drafts, with the floor set by memory bandwidth.
 
 use candle_core::{DType, Tensor};
 
@@ -6,11 +6,12 @@ use crate::bench::model_bench::{CONTEXT, ModelPass, time_pass};
 use crate::bench::passes::MemoryReader;
 use crate::bench::suite::Suite;
 use crate::generate::Models;
-use hunch_core::limits::MAX_ROWS;
+use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
 use hunch_core::method::Method;
 use hunch_core::model::{ExpertUse, ModelMemory, VocabSubset};
-use hunch_core::pass_cost::{CostCurve, CostPoint, ExpertCounts, ModelCosts};
-use hunch_core::propose::MethodOptions;
+use hunch_core::pass_cost::{CostCurve, CostPoint, DrafterCosts, ExpertCounts, ModelCosts};
+use hunch_core::propose::head::Head;
+use hunch_core::propose::{MethodOptions, Proposer};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
@@ -19,6 +20,9 @@ use hunch_model::text::EncodeOptions;
 
 /// Rounds, after one that warms up.
 const ROUNDS: usize = 5;
+
+/// Rows of timed passes of a copy of the target.
+const COPY_ROWS: [usize; 5] = [1, 2, 4, 8, MAX_ROWS];
 
 /// Something that is timed once per round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,9 +33,14 @@ enum CurveTiming {
     Target(usize),
     /// A pass of the draft model of some rows: seconds.
     Draft(usize),
+    /// A pass of the low-bit copy of some rows: seconds.
+    Copy(usize),
+    /// A draft of some tokens by the head: seconds, of one token if tokens are drafted one by one.
+    Head(usize),
 }
 
-/// Measures passes of 1 to 16 rows of target and draft. The models stay as they are.
+/// Measures passes of 1 to 16 rows of target and draft model, and drafts of a head and a low-bit copy. The models stay
+/// as they are.
 ///
 /// `stopped` is asked before every pass; `None` when it says yes. `progress` gets rounds done and rounds in all. The
 /// caller fills in the time of the measurement.
@@ -47,8 +56,13 @@ pub fn measure(
     let mut models = models.fork()?;
     let mut memory = Memory::new(compute)?;
     let mut head_share = 1.0;
+    let limits = models.head().map(|head| HeadLimits::of(head));
+    let head_path = models.plan().head.as_ref().map(|path| path.to_string_lossy().into_owned());
     let passes = (1..=MAX_ROWS).flat_map(|rows| [CurveTiming::Target(rows), CurveTiming::Draft(rows)]);
-    let mut timer = PassTimer::new([CurveTiming::Memory].into_iter().chain(passes).collect());
+    let copies = COPY_ROWS.map(CurveTiming::Copy);
+    let drafts = limits.iter().flat_map(HeadLimits::timed).map(CurveTiming::Head);
+    let mut timer =
+        PassTimer::new([CurveTiming::Memory].into_iter().chain(passes).chain(copies).chain(drafts).collect());
     let text = text(&models)?;
     let (mut of_target, mut of_draft) = (Routed::default(), Routed::default());
     let mut time = |round: usize, timed: &CurveTiming| {
@@ -73,6 +87,19 @@ pub fn measure(
                     Ok(seconds)
                 },
             ),
+            CurveTiming::Copy(rows) => models.with_drafter(
+                Method::LowBit,
+                &MethodOptions::default(),
+                &[],
+                |model, layers, vocab_subset| {
+                    time_pass(model, &ModelPass { layers, vocab_subset, ..pass(rows) })
+                },
+            ),
+            CurveTiming::Head(tokens) => {
+                let n_embd = models.target().info().n_embd;
+                let Some((head, limits)) = models.head().zip(limits) else { return Ok(None) };
+                time_head(head, limits, tokens, n_embd, &text).map(Some)
+            }
         }
     };
     if !timer.run(ROUNDS, &mut time, TimingObserver { on_round: progress, stopped })? {
@@ -96,7 +123,104 @@ pub fn measure(
         memory_gb_s,
         target,
         draft: draft.transpose()?,
+        drafters: drafters(&times, limits, head_path)?,
     }))
+}
+
+/// Lengths of a head's drafts.
+#[derive(Clone, Copy, Debug)]
+struct HeadLimits {
+    /// Tokens that a pass drafts.
+    tokens_of_a_pass: usize,
+    /// Most tokens of a draft.
+    max_depth: usize,
+}
+
+impl HeadLimits {
+    fn of(head: &Head) -> Self {
+        let max_depth = head.max_depth().clamp(1, MAX_DRAFT);
+        Self { tokens_of_a_pass: head.tokens_of_a_pass().clamp(1, max_depth), max_depth }
+    }
+
+    /// Returns the tokens of the timed drafts, ascending: all that a pass may draft.
+    fn timed(&self) -> std::ops::RangeInclusive<usize> {
+        1..=self.tokens_of_a_pass
+    }
+}
+
+/// Times a draft of `tokens` tokens after a text, in seconds. Tokens that are drafted one by one count with their mean
+/// in the longest draft.
+///
+/// The states of the target are made up, which changes no time.
+fn time_head(
+    head: &mut Head,
+    limits: HeadLimits,
+    tokens: usize,
+    n_embd: usize,
+    text: &[TokenId],
+) -> Result<f64> {
+    let in_one_pass = limits.tokens_of_a_pass > 1;
+    let drafted = if in_one_pass { tokens } else { limits.max_depth };
+    let taps = head.taps().len();
+    let states = |rows: usize| vec![vec![1.0; rows * n_embd]; taps];
+    let context = if head.has_cache() { CONTEXT.min(text.len().saturating_sub(1)) } else { 0 };
+    if context > 0 {
+        head.logits(&states(context), &text[..context])?;
+    }
+    let (one, next) = (states(1), text[context]);
+    let seconds = seconds_of(|| {
+        head.logits_after(context, &one, &[next])?;
+        for _ in 1..drafted {
+            head.next_logits(next)?;
+        }
+        Ok(())
+    })?;
+    Ok(if in_one_pass { seconds } else { seconds / drafted as f64 })
+}
+
+/// Computes the costs of the drafters other than the draft model, as far as they were timed.
+fn drafters(
+    times: &PassTimes<'_, CurveTiming>,
+    head: Option<HeadLimits>,
+    path: Option<String>,
+) -> Result<Vec<DrafterCosts>> {
+    let mut drafters = Vec::new();
+    if let Some(limits) = head {
+        drafters.push(DrafterCosts {
+            drafter: Method::Head.name().into(),
+            head: path,
+            points: limits
+                .timed()
+                .map(|tokens| point(times, CurveTiming::Head, tokens))
+                .collect::<Result<_>>()?,
+            tokens_of_a_pass: limits.tokens_of_a_pass as u32,
+            max_depth: Some(limits.max_depth as u32),
+        });
+    }
+    if times.median(&CurveTiming::Copy(1)).is_some() {
+        drafters.push(DrafterCosts {
+            drafter: Method::LowBit.name().into(),
+            head: None,
+            points: COPY_ROWS
+                .map(|rows| point(times, CurveTiming::Copy, rows))
+                .into_iter()
+                .collect::<Result<_>>()?,
+            tokens_of_a_pass: 1,
+            max_depth: None,
+        });
+    }
+    Ok(drafters)
+}
+
+/// Computes the cost of a pass of some rows. `pass` names the passes of the model.
+fn point(
+    times: &PassTimes<'_, CurveTiming>,
+    pass: fn(usize) -> CurveTiming,
+    rows: usize,
+) -> Result<CostPoint> {
+    let relative = times.ratio(&pass(rows), &pass(1)).ok_or_else(nothing)?;
+    let ms = times.median(&pass(rows)).ok_or_else(nothing)? * 1e3;
+    Ok(CostPoint { rows: rows as u32, ms, relative })
 }
 
 /// Text of the timed passes, as long as they read: the prompts of the built-in suite of prose.
@@ -153,14 +277,9 @@ fn costs(
     let read = |all: usize, head: usize| all.saturating_sub((head as f64 * (1.0 - head_share)) as usize);
     let weight_bytes = read(memory.read_by_a_pass, memory.head);
     let weights = read(memory.row_weights, memory.head_weights);
-    let point = |rows: usize| {
-        let relative = times.ratio(&pass(rows), &pass(1)).ok_or_else(nothing)?;
-        let ms = times.median(&pass(rows)).ok_or_else(nothing)? * 1e3;
-        Ok(CostPoint { rows: rows as u32, ms, relative })
-    };
     Ok(ModelCosts {
         name,
-        points: (1..=MAX_ROWS).map(point).collect::<Result<_>>()?,
+        points: (1..=MAX_ROWS).map(|rows| point(times, pass, rows)).collect::<Result<_>>()?,
         weight_bytes: weight_bytes as u64,
         weights: (weights > 0).then_some(weights as u64),
         floor_ms: weight_bytes as f64 / memory_gb_s / 1e6,

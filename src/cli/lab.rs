@@ -13,6 +13,7 @@ use hunch::lab::report::{
 };
 use hunch::lab::rounds::Rounds;
 use hunch::lab::serving::{DRAFT_LENGTHS, SimulatedServer, Traffic};
+use hunch_core::method::Method;
 use hunch_core::pass_cost::ExpertCounts;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
@@ -90,6 +91,9 @@ struct UnbiasedArgs {
 struct CostArgs {
     #[command(flatten)]
     models: ModelArgs,
+    /// Drafter to measure: draft-model, head or low-bit [default: the first that is loaded, else drafts are looked up]
+    #[arg(long, value_name = "METHOD", conflicts_with_all = ["draft_cost", "row_cost"])]
+    drafter: Option<Method>,
     /// Assume this cost of a drafted token, in target passes of one row [default: 0]
     #[arg(long, value_name = "C", conflicts_with_all = ["target", "draft"])]
     draft_cost: Option<f64>,
@@ -99,9 +103,10 @@ struct CostArgs {
 }
 
 impl CostArgs {
-    fn costs(&self) -> Result<MachineCosts> {
+    /// Returns the costs for drafts of a kind.
+    fn costs(&self, draft: LabDraft) -> Result<MachineCosts> {
         match (self.draft_cost, self.row_cost) {
-            (None, None) => measured(&self.models),
+            (None, None) => measured(&self.models, self.drafter, draft),
             (draft, row) => Ok(MachineCosts::assumed(draft.unwrap_or(0.0), row.unwrap_or(0.0))?),
         }
     }
@@ -167,12 +172,6 @@ impl PositionArgs {
             let shown = distributions.position(toy_info(0), &toy_text);
             return Ok(Found { distributions, shown });
         }
-        if self.models.draft.is_none() {
-            return Err(Error::invalid(
-                "A draft model is needed. Name one with --draft, or use the example position with --toy.",
-            )
-            .into());
-        }
         let mut models = load_models(&self.models, &[])?;
         let ids = models.prompt_ids(&Prompt::Raw(self.prompt.clone()))?;
         let info = PositionInfo {
@@ -180,6 +179,7 @@ impl PositionArgs {
             source: LabSource::Text { text: self.prompt.clone() },
             target: Some(models.target().info().name.clone()),
             draft: models.draft_name(),
+            drafter: models.scored_drafter(),
             before: self.prompt.clone(),
             drawn: None,
         };
@@ -191,10 +191,14 @@ impl PositionArgs {
     }
 }
 
-/// Returns both models' scores after these tokens, of the draft on its shortlist only.
+/// Returns the scores of the target and of a draft model or a head after these tokens, of a draft model on its shortlist.
 fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<LogitPair> {
     let (target, draft) = models.scores_after(&context, &|| false)?;
-    let draft = draft.ok_or_else(|| Error::invalid("No draft model is loaded. Name one with --draft."))?;
+    let draft = draft.ok_or_else(|| {
+        Error::invalid(
+            "There is no draft model and no head. Name one with --draft or --head, or use the example position with --toy.",
+        )
+    })?;
     Ok(LogitPair { target, draft, context })
 }
 
@@ -230,6 +234,7 @@ fn residual(args: &ResidualArgs, json: bool) -> Result<()> {
 fn heading(shown: &LabPosition) -> String {
     let models = match (&shown.target, &shown.draft) {
         (Some(target), Some(draft)) => format!("target  {target}\ndraft   {draft}"),
+        (Some(target), None) => format!("target  {target}\ndraft   head"),
         _ => "example distributions over ten words".to_owned(),
     };
     let before: &str = if shown.target.is_none() { TOY_BEFORE } else { &shown.before };
@@ -359,7 +364,7 @@ fn predicted(args: &LandscapeArgs, json: bool) -> Result<()> {
     check_batch(args.batch)?;
     let draft = args.siblings.map_or(LabDraft::Chain, |siblings| LabDraft::Tree { siblings });
     check_draft(draft)?;
-    let shown = landscape(&args.costs.costs()?, args.batch, draft)?;
+    let shown = landscape(&args.costs.costs(draft)?, args.batch, draft)?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}\n\n{}", landscape_table(&shown), round_table(&shown))?;
     if json {
@@ -372,7 +377,7 @@ fn serving(args: &ServingArgs, json: bool) -> Result<()> {
     let ServingArgs { alpha, max_batch, tokens, seed, .. } = *args;
     let traffic = Traffic { alpha, max_batch, tokens };
     traffic.check()?;
-    let loads = SimulatedServer { costs: args.costs.costs()?, traffic }.simulate(seed)?;
+    let loads = SimulatedServer { costs: args.costs.costs(LabDraft::Chain)?, traffic }.simulate(seed)?;
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
@@ -408,7 +413,9 @@ fn serving_table(loads: &[ServedLoad]) -> String {
 }
 
 /// Measures the costs of the models, like the window does.
-fn measured(args: &ModelArgs) -> Result<MachineCosts> {
+///
+/// Without anything that drafts, drafts are looked up.
+fn measured(args: &ModelArgs, drafter: Option<Method>, draft: LabDraft) -> Result<MachineCosts> {
     let models = load_models(args, &[])?;
     let progress = Progress::new();
     let curve = cost_curve::measure(&models, &args.compute()?, &|| false, &mut |done, total| {
@@ -421,7 +428,9 @@ fn measured(args: &ModelArgs) -> Result<MachineCosts> {
             eprintln!("{}: {line}.", costs.name);
         }
     }
-    Ok(MachineCosts::of(&curve)?)
+    let nothing_drafts = drafter.is_none() && curve.draft.is_none() && curve.drafters.is_empty();
+    let draft = if nothing_drafts { LabDraft::Lookup } else { draft };
+    Ok(MachineCosts::measured(&curve, drafter, draft)?)
 }
 
 /// Rows of the pass whose experts are shown.
@@ -482,7 +491,7 @@ fn landscape_table(shown: &Landscape) -> String {
     let costs: Vec<String> = shown.target_cost.iter().map(|cost| format!("{cost:.2}")).collect();
     format!(
         "Predicted speedup over plain decoding by alpha (the probability that a drafted token is accepted) and K{}.\n\
-         {} costs: a drafted token takes {:.3} target passes; t(M)/t(1) for M = 1, 2, ...: {}\n\n{}",
+         {} costs: a drafted token takes {:.3} target passes{}; t(M)/t(1) for M = 1, 2, ...: {}\n\n{}",
         if shown.batch > 1 {
             format!(", for {} conversations that share every pass", shown.batch)
         } else {
@@ -490,6 +499,11 @@ fn landscape_table(shown: &Landscape) -> String {
         },
         if shown.measured_rows.is_some() { "Measured" } else { "Assumed" },
         shown.draft_cost,
+        match shown.drafter {
+            Some(drafter) => format!(" ({drafter})"),
+            None if shown.measured_rows.is_some() => " (drafts are looked up)".to_owned(),
+            None => String::new(),
+        },
         costs.join(" "),
         render::table(&header, &rows)
     )

@@ -10,7 +10,7 @@ use hunch_error::{Error, Refusal, Result};
 
 use hunch_core::depth::DepthController;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, Step, VocabSubset};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, Rows, Step, VocabSubset};
 use hunch_core::propose::head::Head;
 use hunch_core::propose::layer_skip::LayerSkip;
 use hunch_core::propose::retrieval::TextIndex;
@@ -152,6 +152,15 @@ impl ConversationResources {
     ) -> Result<(Vec<f32>, Option<Vec<f32>>)> {
         let Self { target, cached, proposers, .. } = self;
         let shared = shared_len(cached, ids);
+        if proposers.draft().is_none()
+            && ids.len() > 1
+            && let Some(head) = proposers.head_mut()
+        {
+            cached.clear();
+            let (of_target, of_head) = head_logits(&mut **target, head, ids, shared, stopped)?;
+            *cached = ids.to_vec();
+            return Ok((of_target, Some(of_head)));
+        }
         let reuse = shared.min(ids.len().saturating_sub(1));
         cached.clear();
         target.truncate(reuse)?;
@@ -271,6 +280,41 @@ fn last_logits(
     }
     let step = Step { vocab_subset, ..Step::chain(std::slice::from_ref(last), LogitRows::Last) };
     Ok(model.forward(step)?.logits.into_values())
+}
+
+/// Returns the logits after two or more tokens: the target's, and those of a head for the first token of a draft. `shared`
+/// tokens at the start are in the target's cache.
+fn head_logits(
+    target: &mut dyn LanguageModel,
+    head: &mut Head,
+    ids: &[TokenId],
+    shared: usize,
+    stopped: &dyn Fn() -> bool,
+) -> Result<(Vec<f32>, Vec<f32>)> {
+    let taps = head.taps().to_vec();
+    let n_embd = target.info().n_embd;
+    let last = ids.len() - 1;
+    // Without a cache the head reads the row before the last token only.
+    let reuse = if head.has_cache() { 0 } else { shared.min(last - 1) };
+    target.truncate(reuse)?;
+    let (mut at, mut of_head) = (reuse, Vec::new());
+    for chunk in ids[reuse..last].chunks(target.prefill_rows().max(1)) {
+        if stopped() {
+            return Err(Refusal::Cancelled.into());
+        }
+        let states = target.forward(Step { taps: &taps, ..Step::chain(chunk, LogitRows::None) })?.taps;
+        let states: Vec<Vec<f32>> = states.into_iter().map(Rows::into_values).collect();
+        let next = &ids[at + 1..=at + chunk.len()];
+        if head.has_cache() {
+            of_head = head.logits_after(at, &states, next)?;
+        } else if at + chunk.len() == last {
+            let row: Vec<_> = states.iter().map(|tap| tap[tap.len() - n_embd..].to_vec()).collect();
+            of_head = head.logits(&row, &next[next.len() - 1..])?;
+        }
+        at += chunk.len();
+    }
+    let of_target = last_logits(target, &ids[last..], None, stopped)?;
+    Ok((of_target, of_head))
 }
 
 /// Parts of [`Models`](super::Models) borrowed by a generation.

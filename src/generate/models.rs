@@ -198,6 +198,13 @@ impl Models {
         self.own.proposers.head_mut()
     }
 
+    /// Returns the method whose q [`scores_after`](Self::scores_after) returns. `None` without a draft model and a head.
+    pub fn scored_drafter(&self) -> Option<Method> {
+        let proposers = &self.own.proposers;
+        let head = proposers.head().map(|_| Method::Head);
+        proposers.draft().map(|_| Method::DraftModel).or(head)
+    }
+
     /// Returns the draft model's name, if one is loaded.
     pub fn draft_name(&self) -> Option<String> {
         self.own.draft_name()
@@ -308,8 +315,8 @@ impl Models {
         self.own.set_head(head);
     }
 
-    /// Returns the logits after `ids`: the target's, and the draft model's if one is loaded. Reuses the
-    /// common prefix in the target's cache.
+    /// Returns the logits after `ids`: the target's, and those of the draft model. Without one they are the head's, for
+    /// the first token of a draft. Reuses the common prefix in the target's cache, unless the head reads all states.
     ///
     /// Tokens that the draft model does not score get minus infinity: its drafts never contain them.
     ///

@@ -5,9 +5,10 @@
 
 use crate::lab::report::{LabDraft, Landscape};
 use hunch_core::limits::MAX_DRAFT;
+use hunch_core::method::Method;
 use hunch_core::pass_cost::{CostCurve, CostPoint, PassCost};
 use hunch_core::theory::{self, ExpectedTree};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Refusal, Result};
 
 /// Steps from alpha 0 to alpha 1.
 const STEPS: u32 = 50;
@@ -18,36 +19,99 @@ const MAX_COST: f64 = 2.0;
 /// Most conversations that share a pass.
 pub const MAX_BATCH: u32 = 64;
 
+/// Cost of drafting, in target passes of one row.
+#[derive(Clone, Debug, PartialEq)]
+enum DraftCost {
+    /// Drafts are looked up, which costs nothing.
+    Free,
+    /// A pass for each level of the drafts, by the rows of the level. Conversations share it.
+    Levels(PassCost),
+    /// A run of a head for each conversation.
+    Head {
+        /// Cost of a run by the tokens that it drafts.
+        run: PassCost,
+        /// Tokens that a run drafts.
+        tokens: usize,
+    },
+}
+
+impl DraftCost {
+    /// Returns the cost of drafting for `batch` conversations, with the rows of each level of a draft.
+    fn round(&self, levels: &[usize], batch: usize) -> f64 {
+        match self {
+            Self::Free => 0.0,
+            Self::Levels(pass) => levels.iter().map(|rows| pass.at(batch * rows)).sum(),
+            Self::Head { run, tokens } => {
+                let runs = levels.chunks(*tokens).map(|drafted| run.at(drafted.len()));
+                batch as f64 * runs.sum::<f64>()
+            }
+        }
+    }
+}
+
 /// Costs of drafting and verifying on a machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineCosts {
     /// Rows of the widest measured pass. `None` for assumed costs.
     measured_rows: Option<usize>,
-    /// Passes of the draft, in target passes of one row. `None` if drafts are looked up, which costs nothing.
-    draft: Option<PassCost>,
+    draft: DraftCost,
+    /// Drafter whose costs were measured.
+    drafter: Option<Method>,
+    /// Most tokens of a draft.
+    max_depth: usize,
     target: PassCost,
     /// c hat: operations per row of a draft pass, relative to the target. `None` if unknown.
     operations: Option<f64>,
 }
 
 impl MachineCosts {
-    /// Creates costs from a cost curve. Without a draft model drafts are looked up.
+    /// Creates costs from a cost curve, for drafts of a kind by a drafter. `None` is the draft model, or without one the
+    /// first of the others that was measured.
     ///
     /// Each weight that a pass reads is one multiplication per row, so operations are counted by weights.
     ///
     /// # Errors
-    /// As [`PassCost::new`].
-    pub fn of(curve: &CostCurve) -> Result<Self> {
+    /// As [`PassCost::new`]. [`Refusal::CostsNotMeasured`] if no pass of such drafts was measured. Passes of a head are
+    /// measured for chains only.
+    pub fn measured(curve: &CostCurve, drafter: Option<Method>, draft: LabDraft) -> Result<Self> {
         let widest = |points: &[CostPoint]| points.iter().map(|point| point.rows as usize).max();
-        let operations = match &curve.draft {
-            Some(draft) => draft.weights.zip(curve.target.weights).map(|(d, t)| d as f64 / t.max(1) as f64),
-            None => Some(0.0),
-        };
-        Ok(Self {
+        let free = Self {
             measured_rows: widest(&curve.target.points),
-            draft: curve.draft_cost()?,
+            draft: DraftCost::Free,
+            drafter: None,
+            max_depth: MAX_DRAFT,
             target: curve.target_cost()?,
-            operations,
+            operations: Some(0.0),
+        };
+        if draft == LabDraft::Lookup {
+            return Ok(free);
+        }
+        let by_draft_model = drafter.is_none_or(|drafter| drafter == Method::DraftModel);
+        if let Some(model) = curve.draft.as_ref().filter(|_| by_draft_model) {
+            let operations = model.weights.zip(curve.target.weights).map(|(d, t)| d as f64 / t.max(1) as f64);
+            let draft = DraftCost::Levels(curve.in_target_passes(&model.points)?);
+            return Ok(Self { draft, drafter: Some(Method::DraftModel), operations, ..free });
+        }
+        let is_tree = matches!(draft, LabDraft::Tree { .. });
+        let known = curve.drafters.iter().filter_map(|costs| Some((costs, costs.drafter.parse().ok()?)));
+        let (costs, drafter) = known
+            .into_iter()
+            .find(|&(_, one)| {
+                drafter.is_none_or(|drafter| drafter == one) && !(is_tree && one == Method::Head)
+            })
+            .ok_or(Refusal::CostsNotMeasured)?;
+        let run = curve.in_target_passes(&costs.points)?;
+        let tokens = costs.tokens_of_a_pass.max(1) as usize;
+        Ok(Self {
+            draft: if drafter == Method::Head {
+                DraftCost::Head { run, tokens }
+            } else {
+                DraftCost::Levels(run)
+            },
+            drafter: Some(drafter),
+            max_depth: costs.max_depth.map_or(MAX_DRAFT, |depth| (depth as usize).clamp(1, MAX_DRAFT)),
+            operations: None,
+            ..free
         })
     }
 
@@ -67,13 +131,24 @@ impl MachineCosts {
         }
         // Two points define the line.
         let line = |one: f64| PassCost::in_units_of(1.0, [(1, one), (2, one * (1.0 + row_cost))]);
-        let draft = (draft_cost > 0.0).then(|| line(draft_cost)).transpose()?;
-        Ok(Self { measured_rows: None, draft, target: line(1.0)?, operations: Some(draft_cost) })
+        let draft = if draft_cost > 0.0 { DraftCost::Levels(line(draft_cost)?) } else { DraftCost::Free };
+        Ok(Self {
+            measured_rows: None,
+            draft,
+            drafter: None,
+            max_depth: MAX_DRAFT,
+            target: line(1.0)?,
+            operations: Some(draft_cost),
+        })
     }
 
     /// Returns the costs for drafts of this kind. Drafts that are looked up cost nothing.
     pub fn drafting(self, draft: LabDraft) -> Self {
-        if draft == LabDraft::Lookup { Self { draft: None, operations: Some(0.0), ..self } } else { self }
+        if draft != LabDraft::Lookup {
+            return self;
+        }
+        let operations = Some(0.0);
+        Self { draft: DraftCost::Free, drafter: None, max_depth: MAX_DRAFT, operations, ..self }
     }
 
     /// Returns the rows of the widest measured pass. `None` for assumed costs.
@@ -81,9 +156,19 @@ impl MachineCosts {
         self.measured_rows.map(|rows| rows as u32)
     }
 
-    /// Returns the cost of draft passes by their rows; `None` if drafts are looked up.
-    pub(super) fn draft(&self) -> Option<&PassCost> {
-        self.draft.as_ref()
+    /// Returns the drafter whose costs were measured. `None` for assumed costs, and if drafts are looked up.
+    pub fn drafter(&self) -> Option<Method> {
+        self.drafter
+    }
+
+    /// Returns the most tokens of a draft.
+    pub(super) fn max_depth(&self) -> usize {
+        self.max_depth
+    }
+
+    /// Returns the cost of a round of `batch` conversations that draft a chain of `depth` tokens each.
+    pub(super) fn chain_round(&self, depth: usize, batch: usize) -> f64 {
+        self.draft.round(&vec![1; depth], batch) + self.target.at(batch * (depth + 1))
     }
 
     /// Returns the cost of target passes by their rows.
@@ -91,9 +176,11 @@ impl MachineCosts {
         &self.target
     }
 
-    /// Returns c, the cost of a drafted token in target passes of one row.
+    /// Returns c, the cost of a drafted token in target passes of one row. Of a head that drafts all tokens in one run,
+    /// it is the share of a token in the longest draft.
     fn draft_cost(&self) -> f64 {
-        self.draft.as_ref().map_or(0.0, |draft| draft.at(1))
+        let tokens = if let DraftCost::Head { tokens, .. } = self.draft { tokens } else { 1 };
+        self.draft.round(&vec![1; tokens], 1) / tokens as f64
     }
 }
 
@@ -138,7 +225,7 @@ impl<'a> Prediction<'a> {
             }
             shapes
         };
-        Self { costs, batch, siblings, shapes: (1..=MAX_DRAFT).map(shapes).collect() }
+        Self { costs, batch, siblings, shapes: (1..=costs.max_depth).map(shapes).collect() }
     }
 
     /// Predicts a round with the fastest shape of `nodes` tokens.
@@ -151,8 +238,9 @@ impl<'a> Prediction<'a> {
         let MachineCosts { draft, target, operations, .. } = self.costs;
         let tree = shape.with_acceptance(falling(alpha, self.siblings));
         let tokens = tree.tokens();
-        let cost = theory::tree_round(&tree, self.batch, draft.as_ref(), target);
-        let fed = tree.draft_rows().iter().sum();
+        let levels = tree.draft_rows();
+        let cost = draft.round(&levels, self.batch) + target.at(self.batch * (tree.len() + 1));
+        let fed = levels.iter().sum();
         Predicted {
             tokens,
             cost,
@@ -213,8 +301,8 @@ pub fn check_draft(draft: LabDraft) -> Result<()> {
     }
 }
 
-/// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... [`MAX_DRAFT`], for `batch` conversations that
-/// share every pass. Costs of more rows than were measured are extrapolated.
+/// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... up to the longest draft, for `batch`
+/// conversations that share every pass. Costs of more rows than were measured are extrapolated.
 ///
 /// Of trees the fastest is drafted at each alpha and K, of those that have the most expected tokens at some alpha. See
 /// [`ExpectedTree::best`].
@@ -228,26 +316,28 @@ pub fn landscape(costs: &MachineCosts, batch: u32, draft: LabDraft) -> Result<La
     let costs = &costs.clone().drafting(draft);
     let alphas: Vec<f64> = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS)).collect();
     let prediction = Prediction::new(costs, batch as usize, siblings, &alphas);
-    let row = |alpha: &f64| (1..=MAX_DRAFT).map(|nodes| prediction.at(*alpha, nodes)).collect();
+    let depths = costs.max_depth;
+    let row = |alpha: &f64| (1..=depths).map(|nodes| prediction.at(*alpha, nodes)).collect();
     let rounds: Vec<Vec<Predicted>> = alphas.iter().map(row).collect();
     let grid = |of: fn(&Predicted) -> f64| rounds.iter().map(|row| row.iter().map(of).collect()).collect();
-    let best = |row: &Vec<Predicted>| theory::best_of(MAX_DRAFT, |nodes| row[nodes - 1].speedup).0 as u32;
+    let best = |row: &Vec<Predicted>| theory::best_of(depths, |nodes| row[nodes - 1].speedup).0 as u32;
     let operations =
         |row: &Vec<Predicted>| row.iter().map(|round| round.operations).collect::<Option<Vec<f64>>>();
     Ok(Landscape {
         measured_rows: costs.measured_rows(),
         batch,
         draft,
+        drafter: costs.drafter,
         draft_cost: costs.draft_cost(),
         operations_ratio: costs.operations,
-        target_cost: (1..=MAX_DRAFT + 1).map(|rows| costs.target.at(rows)).collect(),
+        target_cost: (1..=depths + 1).map(|rows| costs.target.at(rows)).collect(),
         speedup: grid(|round| round.speedup),
         tokens: grid(|round| round.tokens),
         round_cost: grid(|round| round.cost),
         operations: rounds.iter().map(operations).collect(),
         best: rounds.iter().map(best).collect(),
-        depths: (1..=MAX_DRAFT as u32).collect(),
-        break_even: (1..=MAX_DRAFT).map(|nodes| prediction.break_even(nodes)).collect(),
+        depths: (1..=depths as u32).collect(),
+        break_even: (1..=depths).map(|nodes| prediction.break_even(nodes)).collect(),
         alphas,
     })
 }
@@ -257,6 +347,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use hunch_core::pass_cost::{DrafterCosts, ModelCosts};
 
     #[test]
     fn reproduces_the_setting_of_the_paper() {
@@ -285,7 +376,9 @@ mod tests {
     fn measured_costs_are_interpolated() {
         let costs = MachineCosts {
             measured_rows: Some(4),
-            draft: Some(PassCost::in_units_of(20.0, [(1, 5.0)]).unwrap()),
+            draft: DraftCost::Levels(PassCost::in_units_of(20.0, [(1, 5.0)]).unwrap()),
+            drafter: Some(Method::DraftModel),
+            max_depth: MAX_DRAFT,
             target: PassCost::new([(1, 20.0), (2, 24.0), (4, 40.0)]).unwrap(),
             operations: Some(0.25),
         };
@@ -295,6 +388,80 @@ mod tests {
             assert!((shown.target_cost[rows - 1] - cost).abs() < 1e-12);
         }
         assert!((shown.speedup[50][0] - 2.0 / 1.45).abs() < 1e-12);
+    }
+
+    /// Creates a curve whose target pass of one row takes 20 ms, with these drafters.
+    fn curve(drafters: Vec<DrafterCosts>) -> CostCurve {
+        let target = ModelCosts {
+            name: "target".into(),
+            points: vec![point(1, 20.0), point(2, 24.0)],
+            weight_bytes: 1,
+            weights: Some(1),
+            floor_ms: 1.0,
+            experts: None,
+        };
+        CostCurve {
+            measured_ms: 0,
+            device: "cpu".into(),
+            threads: 2,
+            memory_gb_s: 10.0,
+            target,
+            draft: None,
+            drafters,
+        }
+    }
+
+    fn point(rows: u32, ms: f64) -> CostPoint {
+        CostPoint { rows, ms, relative: ms / 20.0 }
+    }
+
+    fn head(points: Vec<CostPoint>, tokens_of_a_pass: u32, max_depth: u32) -> DrafterCosts {
+        DrafterCosts {
+            drafter: Method::Head.name().into(),
+            head: None,
+            points,
+            tokens_of_a_pass,
+            max_depth: Some(max_depth),
+        }
+    }
+
+    #[test]
+    fn head_that_drafts_token_by_token_costs_its_own_runs() {
+        let curve = curve(vec![head(vec![point(1, 5.0)], 1, 3)]);
+        let costs = MachineCosts::measured(&curve, None, LabDraft::Chain).unwrap();
+        let shown = landscape(&costs, 1, LabDraft::Chain).unwrap();
+        assert_eq!((shown.drafter, shown.draft_cost), (Some(Method::Head), 0.25));
+        assert_eq!((shown.depths, shown.speedup[0].len()), (vec![1, 2, 3], 3));
+        // Three tokens are three runs and a target pass of four rows.
+        assert!((shown.round_cost[0][2] - (0.75 + 1.6)).abs() < 1e-12);
+        // Each conversation runs the head itself.
+        let shared = landscape(&costs, 2, LabDraft::Chain).unwrap();
+        assert!((shared.round_cost[0][0] - (0.5 + 1.6)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn head_that_drafts_in_one_pass_costs_one_run() {
+        let curve = curve(vec![head(vec![point(1, 5.0), point(5, 6.0)], 5, 5)]);
+        let costs = MachineCosts::measured(&curve, Some(Method::Head), LabDraft::Chain).unwrap();
+        let shown = landscape(&costs, 1, LabDraft::Chain).unwrap();
+        assert!((shown.draft_cost - 0.06).abs() < 1e-12);
+        let drafting: Vec<f64> =
+            (0..5).map(|at| shown.round_cost[0][at] - shown.target_cost[at + 1]).collect();
+        assert!((drafting[0] - 0.25).abs() < 1e-12 && (drafting[4] - 0.3).abs() < 1e-12, "{drafting:?}");
+    }
+
+    #[test]
+    fn drafts_that_were_not_measured_have_no_costs() {
+        let refused = |curve: &CostCurve, drafter, draft| {
+            let error = MachineCosts::measured(curve, drafter, draft).unwrap_err();
+            assert!(error.to_string().contains("not measured"), "{error}");
+        };
+        let alone = curve(Vec::new());
+        refused(&alone, None, LabDraft::Chain);
+        assert_eq!(MachineCosts::measured(&alone, None, LabDraft::Lookup).unwrap().draft_cost(), 0.0);
+        let by_head = curve(vec![head(vec![point(1, 5.0)], 1, 3)]);
+        refused(&by_head, Some(Method::DraftModel), LabDraft::Chain);
+        refused(&by_head, None, LabDraft::Tree { siblings: 0.5 });
     }
 
     #[test]
@@ -322,8 +489,9 @@ mod tests {
             };
             let tokens = theory::expected_tokens(a, depth);
             near(&shown.tokens, tokens);
-            near(&shown.round_cost, theory::batch_round(depth, 4, costs.draft(), costs.target()));
-            near(&shown.speedup, theory::batch_speedup(a, depth, 4, costs.draft(), costs.target()));
+            let DraftCost::Levels(draft) = &costs.draft else { panic!("drafting has a cost") };
+            near(&shown.round_cost, theory::batch_round(depth, 4, Some(draft), costs.target()));
+            near(&shown.speedup, theory::batch_speedup(a, depth, 4, Some(draft), costs.target()));
             near(shown.operations.as_ref().unwrap(), theory::operations_factor(tokens, depth, depth, 0.25));
         }
     }

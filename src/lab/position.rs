@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::lab::report::{LabPosition, LabRest, LabSource, LabToken};
+use hunch_core::method::Method;
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::theory;
 use hunch_core::token::TokenId;
@@ -46,6 +47,8 @@ pub struct PositionInfo {
     pub target: Option<String>,
     /// Name of the draft model.
     pub draft: Option<String>,
+    /// Drafter that q is of. `None` for example distributions.
+    pub drafter: Option<Method>,
     /// End of the text before the position.
     pub before: String,
     /// Token at the position, if the answer continues.
@@ -105,6 +108,7 @@ impl Distributions {
             source: info.source,
             target: info.target,
             draft: info.draft,
+            drafter: info.drafter,
             sampling: self.sampling.clone(),
             before: info.before,
             drawn: info.drawn,
@@ -199,6 +203,7 @@ pub fn toy_info(id: u32) -> PositionInfo {
         source: LabSource::Toy,
         target: None,
         draft: None,
+        drafter: None,
         before: TOY_BEFORE.to_owned(),
         drawn: None,
     }

@@ -82,8 +82,10 @@ pub struct LabPosition {
     pub source: LabSource,
     /// Name of the target. `None` for example distributions.
     pub target: Option<String>,
-    /// Name of the draft model.
+    /// Name of the draft model. `None` if q is of a head.
     pub draft: Option<String>,
+    /// Drafter that q is of, the draft model or a head. `None` for example distributions.
+    pub drafter: Option<Method>,
     /// Sampling parameters of the distributions.
     pub sampling: SamplingParams,
     /// End of the text before the position.
@@ -185,7 +187,12 @@ pub struct LabRuleRow {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LabMachine {
     /// This machine, as last measured with the loaded models.
-    Measured,
+    Measured {
+        /// The drafter, see [`Method::drafter`]. `None` for the draft model, or without one for another that was
+        /// measured.
+        #[serde(default)]
+        drafter: Option<Method>,
+    },
     /// Assumed costs.
     MadeUp {
         /// c: a drafted token, in target passes of one row.
@@ -199,9 +206,9 @@ pub enum LabMachine {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum LabDraft {
-    /// A chain by a draft model: a pass for each token.
+    /// A chain by a model or a head.
     Chain,
-    /// A tree by a draft model: a pass for each level.
+    /// A tree by a model or a head: a pass for each level.
     Tree {
         /// Acceptance of a sibling as a share of that of the sibling before it, 0 to 1.
         siblings: f64,
@@ -214,12 +221,14 @@ pub enum LabDraft {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 #[serde(rename_all = "snake_case")]
 pub enum DraftKind {
-    /// A chain by a model.
+    /// A chain by a model or a head.
     Chain,
-    /// A tree.
+    /// A tree by a model or a head.
     Tree,
-    /// A chain without a model.
+    /// A draft without a model.
     Lookup,
+    /// Drafts of several drafters, which no single cost describes.
+    Mixed,
 }
 
 /// Predicted speedup over alpha and K.
@@ -232,6 +241,8 @@ pub struct Landscape {
     pub batch: u32,
     /// Kind of the drafts.
     pub draft: LabDraft,
+    /// Drafter whose measured costs these are. `None` for assumed costs and for lookups.
+    pub drafter: Option<Method>,
     /// c: a drafted token, in target passes of one row.
     pub draft_cost: f64,
     /// c hat: operations per row of a draft pass, relative to the target. `None` if the weights of the models were not
@@ -258,6 +269,27 @@ pub struct Landscape {
     pub break_even: Vec<Option<f64>>,
 }
 
+/// Figures of an answer's own generation, without the part it shares with an answer it continues.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct SessionFigures {
+    /// Drafting method.
+    pub method: Method,
+    /// Kind of its drafts.
+    pub draft: DraftKind,
+    /// Drafter of a chain or a tree, see [`Method::drafter`].
+    pub drafter: Option<Method>,
+    /// Accepted share of the first drafts that were tested at a position.
+    pub alpha: f64,
+    /// Accepted share of their next siblings, as a share of alpha. `None` if none was tested.
+    pub siblings: Option<f64>,
+    /// Mean tokens drafted per drafting round.
+    pub depth: f64,
+    /// Tokens generated.
+    pub tokens: u32,
+    /// Tokens per target pass.
+    pub mean_acceptance_length: f64,
+}
+
 /// A stored answer as a point in the landscape.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct LabSession {
@@ -269,20 +301,10 @@ pub struct LabSession {
     pub conversation: i64,
     /// Title of the conversation.
     pub title: String,
-    /// Drafting method.
-    pub method: Method,
-    /// Kind of its drafts.
-    pub draft: DraftKind,
-    /// Accepted share of the first drafts that were tested at a position.
-    pub alpha: f64,
-    /// Accepted share of their next siblings, as a share of alpha. `None` if none was tested.
-    pub siblings: Option<f64>,
-    /// Mean tokens drafted per drafting round.
-    pub depth: f64,
-    /// Tokens generated.
-    pub tokens: u32,
-    /// Tokens per target pass.
-    pub mean_acceptance_length: f64,
+    /// Its figures.
+    #[serde(flatten)]
+    #[ts(flatten)]
+    pub figures: SessionFigures,
 }
 
 /// Request to simulate a server.

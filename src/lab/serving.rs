@@ -7,7 +7,6 @@
 
 use super::landscape::{MAX_BATCH, MachineCosts};
 use super::report::{DraftLength, Served, ServedLoad};
-use hunch_core::limits::MAX_DRAFT;
 use hunch_core::theory;
 use hunch_error::{Error, Result};
 use rand::{Rng, SeedableRng};
@@ -113,7 +112,7 @@ impl SimulatedServer {
                 next += 1;
             }
             let depth = match draft_length {
-                DraftLength::Fixed(depth) => depth as usize,
+                DraftLength::Fixed(depth) => (depth as usize).min(self.costs.max_depth()),
                 DraftLength::Best => best[batch.len()],
             };
             now += self.costs.round(depth, batch.len());
@@ -139,18 +138,22 @@ impl SimulatedServer {
 impl MachineCosts {
     /// Returns the cost of a round of `batch` requests that draft `depth` tokens each.
     fn round(&self, depth: usize, batch: usize) -> f64 {
-        theory::batch_round(depth, batch, self.draft(), self.target())
+        self.chain_round(depth, batch)
     }
 
     /// Returns the draft length with the largest predicted speedup.
     fn best(&self, alpha: f64, batch: usize) -> usize {
-        theory::best_batch_depth(alpha, batch, self.draft(), self.target(), MAX_DRAFT).0
+        let speedup = |depth: usize| {
+            theory::expected_tokens(alpha, depth) * self.target().at(batch) / self.round(depth, batch)
+        };
+        theory::best_of(self.max_depth(), speedup).0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::report::LabDraft;
     use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts};
 
     const TRAFFIC: Traffic = Traffic { alpha: 0.7, max_batch: 16, tokens: 64 };
@@ -218,8 +221,9 @@ mod tests {
                 memory_gb_s: 10.0,
                 target,
                 draft: None,
+                drafters: Vec::new(),
             };
-            let costs = MachineCosts::of(&curve).unwrap();
+            let costs = MachineCosts::measured(&curve, None, LabDraft::Lookup).unwrap();
             let loads =
                 SimulatedServer { costs, traffic: Traffic { tokens: 128, ..TRAFFIC } }.simulate(1).unwrap();
             let (half, busy) = (&loads[2].served, &loads[4].served);

@@ -2,28 +2,9 @@
 
 use crate::event::GenerationEvent;
 use crate::lab::history::{StoredGeneration, TestedDraft, generations};
-use crate::lab::report::DraftKind;
+use crate::lab::report::{DraftKind, SessionFigures};
 use hunch_core::method::Method;
 use hunch_core::theory;
-
-/// Figures of an answer's own generation, without the part it shares with an answer it continues.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SessionFigures {
-    /// Drafting method.
-    pub method: Method,
-    /// Kind of its drafts.
-    pub draft: DraftKind,
-    /// Accepted share of the first drafts that were tested at a position.
-    pub alpha: f64,
-    /// Accepted share of their next siblings, as a share of alpha. `None` if none was tested.
-    pub siblings: Option<f64>,
-    /// Mean tokens drafted per drafting round.
-    pub depth: f64,
-    /// Tokens generated.
-    pub tokens: u32,
-    /// Tokens per target pass.
-    pub mean_acceptance_length: f64,
-}
 
 /// Computes the figures of an answer. `None` if no draft was tested.
 pub fn session_of(events: &[GenerationEvent]) -> Option<SessionFigures> {
@@ -42,17 +23,34 @@ pub fn session_of(events: &[GenerationEvent]) -> Option<SessionFigures> {
         .fold((0u32, 0u64), |(rounds, drafted), round| (rounds + 1, drafted + u64::from(round.drafted)));
     let (tokens, mean_acceptance_length) = figures(&own)?;
     let depth = drafted as f64 / f64::from(rounds.max(1));
-    let (method, draft) = (own.method, kind_of(&own, &tested));
-    Some(SessionFigures { method, draft, alpha, siblings, depth, tokens, mean_acceptance_length })
+    let (draft, drafter) = kind_of(&own, &tested);
+    let method = own.method;
+    Some(SessionFigures { method, draft, drafter, alpha, siblings, depth, tokens, mean_acceptance_length })
 }
 
-/// Returns the kind of an answer's drafts. Every test of a model's draft has a confidence.
-fn kind_of(own: &StoredGeneration<'_>, tested: &[TestedDraft<'_>]) -> DraftKind {
-    if own.branches(tested) {
-        return DraftKind::Tree;
+/// Returns the kind of an answer's drafts, and the drafter of chains and trees.
+fn kind_of(own: &StoredGeneration<'_>, tested: &[TestedDraft<'_>]) -> (DraftKind, Option<Method>) {
+    let drafting = own.rounds().filter(|round| round.drafted > 0);
+    // Rounds of older versions do not name their drafter. Every test of a model's draft has a confidence.
+    let recorded = drafting.map(|round| round.drafted_by.map(Method::drafter));
+    let Some(mut drafters) = recorded.collect::<Option<Vec<_>>>() else {
+        return match (tested.iter().any(|draft| draft.confidence().is_some()), own.method.drafter()) {
+            (false, _) => (DraftKind::Lookup, None),
+            (true, drafter) if own.method.entry().stages.len() == 1 => (chain_or_tree(own, tested), drafter),
+            (true, _) => (DraftKind::Mixed, None),
+        };
+    };
+    drafters.sort_unstable();
+    drafters.dedup();
+    match drafters[..] {
+        [None] => (DraftKind::Lookup, None),
+        [Some(drafter)] => (chain_or_tree(own, tested), Some(drafter)),
+        _ => (DraftKind::Mixed, None),
     }
-    let by_a_model = tested.iter().any(|draft| draft.confidence().is_some());
-    if by_a_model { DraftKind::Chain } else { DraftKind::Lookup }
+}
+
+fn chain_or_tree(own: &StoredGeneration<'_>, tested: &[TestedDraft<'_>]) -> DraftKind {
+    if own.branches(tested) { DraftKind::Tree } else { DraftKind::Chain }
 }
 
 /// Returns tokens generated and tokens per pass, as of the last round if the answer was cut off.
@@ -99,6 +97,7 @@ mod tests {
         let session = SessionFigures {
             method: Method::DraftModel,
             draft: DraftKind::Tree,
+            drafter: Some(Method::DraftModel),
             // Of two positions one kept its first draft. The only second sibling was rejected.
             alpha: 0.5,
             siblings: Some(0.0),
@@ -126,8 +125,33 @@ mod tests {
         let figures = session_of(&looked_up).unwrap();
         assert_eq!((figures.draft, figures.alpha, figures.siblings), (DraftKind::Lookup, 0.5, None));
         let mut by_a_model = looked_up;
+        by_a_model[0] = started(1, Method::Head, AcceptanceRule::Lossless);
         by_a_model[1] = round(0, vec![token((0, 0), "a", Accepted, 0.5, Some(0.5))], vec![]);
-        assert_eq!(session_of(&by_a_model).unwrap().draft, DraftKind::Chain);
+        let figures = session_of(&by_a_model).unwrap();
+        assert_eq!((figures.draft, figures.drafter), (DraftKind::Chain, Some(Method::Head)));
+        by_a_model[0] = started(1, Method::Auto, AcceptanceRule::Lossless);
+        assert_eq!(session_of(&by_a_model).unwrap().draft, DraftKind::Mixed, "it may be the head's");
+    }
+
+    #[test]
+    fn recorded_drafters_decide_the_kind() {
+        let by = |at: u32, drafted_by| {
+            let tokens = vec![token((at, 0), "a", Accepted, 0.5, Some(0.5))];
+            let drafted = RoundEvent { drafted: 1, drafted_by, ..RoundEvent::of_tokens(at, tokens) };
+            GenerationEvent::Round(drafted)
+        };
+        let kind = |drafters: &[Method]| {
+            let rounds = (0..).zip(drafters).map(|(at, &drafter)| by(at, Some(drafter)));
+            let events: Vec<_> =
+                [started(1, Method::Auto, AcceptanceRule::Lossless)].into_iter().chain(rounds).collect();
+            let figures = session_of(&events).unwrap();
+            (figures.draft, figures.drafter)
+        };
+        assert_eq!(kind(&[Method::Head, Method::Head]), (DraftKind::Chain, Some(Method::Head)));
+        assert_eq!(kind(&[Method::DraftModel]), (DraftKind::Chain, Some(Method::DraftModel)));
+        assert_eq!(kind(&[Method::Suffix, Method::Ngram]), (DraftKind::Lookup, None));
+        assert_eq!(kind(&[Method::Suffix, Method::Head]), (DraftKind::Mixed, None));
+        assert_eq!(kind(&[Method::DraftModel, Method::Head]), (DraftKind::Mixed, None));
     }
 
     #[test]

@@ -479,7 +479,7 @@ fn lab_runs_examples_and_assumed_costs_without_a_model() {
         assert!(text(&refused.stderr).contains(expected), "{command} {option}: {}", text(&refused.stderr));
     }
     assert_eq!(code(&["lab", "unbiased", "--toy", "--rule", "naive"]), Some(2));
-    assert_eq!(code(&["lab", "residual"]), Some(4), "no draft model");
+    assert_eq!(code(&["lab", "residual"]), Some(3), "no model");
     assert_eq!(code(&["lab"]), Some(2));
 }
 

@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use candle_core::quantized::GgmlDType;
 use hunch::api::{AnswerRequest, AnswerSettings, AnsweredBy, Asking};
 use hunch::app::App;
 use hunch::event::GenerationEvent;
@@ -16,21 +17,29 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_core::theory;
 use hunch_error::ErrorCode;
+use hunch_library::types::LoadRequest;
 use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
-use crate::support::app::{app_with_models, load_request};
+use crate::support::app::{app, app_with_models, load_request};
+use crate::support::tiny::Tiny;
+use crate::support::tiny_heads::{self, Format};
 
 /// Timeout for a loaded machine. Tests that pass do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Generates an answer. Returns the conversation, the message and its events.
 fn answered(app: &App, method: Method) -> (i64, i64, Vec<GenerationEvent>) {
+    answered_with(app, method, 7)
+}
+
+/// As [`answered`], with this seed.
+fn answered_with(app: &App, method: Method, seed: u64) -> (i64, i64, Vec<GenerationEvent>) {
     let settings = AnswerSettings {
         method,
         max_draft: MaxDraft::Fixed(3),
         max_tokens: 60,
-        sampling: SamplingParams { seed: Some(7), ..SamplingParams::unfiltered() },
+        sampling: SamplingParams { seed: Some(seed), ..SamplingParams::unfiltered() },
         ..AnswerSettings::default()
     };
     let asking = Asking::Question { parent: None, text: "abc abc abc".into(), attachments: Vec::new() };
@@ -93,6 +102,63 @@ fn position_has_the_distributions_of_the_answer() {
 }
 
 #[test]
+fn head_has_positions_and_costs_without_a_draft_model() {
+    for format in [Format::Eagle3, Format::Medusa] {
+        let folder = tempfile::tempdir().unwrap();
+        Tiny { dtype: GgmlDType::Q8_0, ..tiny_heads::target() }.write(folder.path(), "target");
+        let head = format.write(folder.path());
+        let app = app(folder.path());
+        let request =
+            LoadRequest { head: Some(head.to_str().unwrap().into()), ..load_request("target", None) };
+        app.load_models(request).unwrap();
+        // Most of the answers are short.
+        let tested: usize = (0..12).map(|seed| q_of_first_drafts(&app, seed)).sum();
+        assert!(tested > 3, "{tested}");
+        let (sender, receiver) = channel();
+        app.measure_costs(Box::new(move |message| {
+            let _ = sender.send(message);
+        }))
+        .unwrap();
+        while receiver.recv_timeout(PATIENCE).is_ok() {}
+        let measured = LabMachine::Measured { drafter: None };
+        let land = app.landscape(measured, 1, LabDraft::Chain).unwrap();
+        assert_eq!((land.drafter, land.measured_rows), (Some(Method::Head), Some(16)));
+        assert!(land.draft_cost > 0.0 && land.depths.len() <= 15);
+        let other = LabMachine::Measured { drafter: Some(Method::DraftModel) };
+        assert!(app.landscape(other, 1, LabDraft::Chain).is_err(), "no draft model was timed");
+        let sessions = app.lab_sessions().unwrap();
+        assert!(!sessions.is_empty());
+        assert!(sessions.iter().all(|session| session.figures.drafter == Some(Method::Head)), "{sessions:?}");
+    }
+}
+
+/// Compares q at the positions of first drafts with that of the answer, and returns the number of them.
+fn q_of_first_drafts(app: &App, seed: u64) -> usize {
+    let (_, message, events) = answered_with(app, Method::Head, seed);
+    let tokens: Vec<_> = events.iter().flat_map(GenerationEvent::tokens).cloned().collect();
+    let mut tested = 0;
+    for (index, token) in tokens.iter().enumerate().filter(|(_, token)| token.position == 0) {
+        let rejected = events.iter().filter_map(|event| match event {
+            GenerationEvent::Round(round) if round.round == token.round => Some(&round.rejected),
+            _ => None,
+        });
+        let first = rejected.flatten().find(|rejected| rejected.position == 0);
+        let accepted = token.q.map(|q| (token.id, q));
+        let Some((id, q)) = accepted.or(first.and_then(|first| Some((first.id, first.q?)))) else {
+            continue;
+        };
+        let position = app.lab_position(at(LabSource::Answer { message, token: index as u32 })).unwrap();
+        sound(&position);
+        assert_eq!((position.drafter, &position.draft), (Some(Method::Head), &None));
+        if let Some(listed) = position.tokens.iter().find(|listed| listed.id == id) {
+            tested += 1;
+            assert!((listed.q - f64::from(q)).abs() < 1e-4, "token {index}: {} {q}", listed.q);
+        }
+    }
+    tested
+}
+
+#[test]
 fn rounds_accumulate_until_discarded() {
     let folder = tempfile::tempdir().unwrap();
     let app = app_with_models(folder.path(), false);
@@ -130,7 +196,7 @@ fn rounds_accumulate_until_discarded() {
 fn landscape_uses_measured_costs() {
     let folder = tempfile::tempdir().unwrap();
     let app = app_with_models(folder.path(), true);
-    let unmeasured = app.landscape(LabMachine::Measured, 1, LabDraft::Chain).unwrap_err();
+    let unmeasured = app.landscape(LabMachine::Measured { drafter: None }, 1, LabDraft::Chain).unwrap_err();
     assert!(unmeasured.to_string().contains("not measured yet"), "{unmeasured}");
     let (sender, receiver) = channel();
     app.measure_costs(Box::new(move |message| {
@@ -139,7 +205,7 @@ fn landscape_uses_measured_costs() {
     .unwrap();
     while receiver.recv_timeout(PATIENCE).is_ok() {}
     let curve = app.cost_curve().unwrap().unwrap();
-    let land = app.landscape(LabMachine::Measured, 1, LabDraft::Chain).unwrap();
+    let land = app.landscape(LabMachine::Measured { drafter: None }, 1, LabDraft::Chain).unwrap();
     assert_eq!((land.measured_rows, land.target_cost[0]), (Some(16), 1.0));
     assert!((land.target_cost[4] - curve.target.points[4].relative).abs() < 1e-9);
     let cost = curve.target_cost().unwrap();
@@ -153,16 +219,21 @@ fn landscape_uses_measured_costs() {
         app.landscape(LabMachine::MadeUp { draft_cost: f64::NAN, row_cost: 0.05 }, 1, LabDraft::Chain)
             .is_err()
     );
-    assert!(app.landscape(LabMachine::Measured, 0, LabDraft::Chain).is_err());
-    let tree = app.landscape(LabMachine::Measured, 1, LabDraft::Tree { siblings: 0.5 }).unwrap();
+    assert!(app.landscape(LabMachine::Measured { drafter: None }, 0, LabDraft::Chain).is_err());
+    let tree =
+        app.landscape(LabMachine::Measured { drafter: None }, 1, LabDraft::Tree { siblings: 0.5 }).unwrap();
     assert!(tree.speedup[alpha][depth] >= land.speedup[alpha][depth] && tree.draft_cost == land.draft_cost);
     let weights = |name: &str| {
         let file = WeightFile::open(&folder.path().join(format!("{name}.gguf"))).unwrap();
         file.weights_per_pass(&ModelSpec::from_gguf(file.gguf()).unwrap()) as f64
     };
     assert_eq!(land.operations_ratio, Some(weights("draft") / weights("target")));
-    let request =
-        LabServingRequest { machine: LabMachine::Measured, draft: LabDraft::Chain, alpha: 0.7, max_batch: 8 };
+    let request = LabServingRequest {
+        machine: LabMachine::Measured { drafter: None },
+        draft: LabDraft::Chain,
+        alpha: 0.7,
+        max_batch: 8,
+    };
     let served = app.lab_serving(request).unwrap();
     assert_eq!((served.measured_rows, served.loads.len()), (Some(16), 5));
     assert!(served.loads.iter().all(|load| load.served[0].speedup == 1.0));
@@ -180,10 +251,10 @@ fn statistics_cover_stored_answers() {
     let Some(GenerationEvent::Finished { stats, .. }) = events.last() else { panic!("it finished") };
     let [session] = &app.lab_sessions().unwrap()[..] else { panic!("plain drafts nothing") };
     assert_eq!(
-        (session.message, session.conversation, session.tokens),
+        (session.message, session.conversation, session.figures.tokens),
         (message, conversation, stats.generated_tokens)
     );
-    assert_eq!(session.mean_acceptance_length, stats.mean_acceptance_length);
+    assert_eq!(session.figures.mean_acceptance_length, stats.mean_acceptance_length);
     let map = app.acceptance_map(Some(conversation)).unwrap();
     assert_eq!(map, app.acceptance_map(None).unwrap());
     assert_eq!(app.acceptance_map(Some(other)).unwrap().tested, 0);

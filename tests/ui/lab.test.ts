@@ -119,7 +119,7 @@ describe('the lab opens', () => {
 describe('residual resampling', () => {
   it('uses the toy and says so when no draft is loaded', async () => {
     const page = await openLab('resampling', { app: 'fixture-app-plain' });
-    expect(await page.getByTestId('toy-note').textContent()).toContain('No draft model is loaded');
+    expect(await page.getByTestId('toy-note').textContent()).toContain('No draft model or head is loaded');
     await page.getByTestId('distribution').first().waitFor();
     expect(await page.getByTestId('distribution').count()).toBe(toy.tokens.length);
     await page.getByTestId('selection-answer').check();
@@ -243,7 +243,7 @@ describe('the q of an answer', () => {
 
   it('is named as another where a lookup drafted the token', async () => {
     const page = await openLab('resampling', { answered: true, replay: 'fixture-ngram' });
-    expect(await note(page, 'accepted')).toBe('q of the draft model; this token was drafted by: N-gram');
+    expect(await note(page, 'accepted')).toBe('q of the loaded draft; this token was drafted by: N-gram');
   });
 });
 
@@ -370,6 +370,16 @@ describe('the landscape', () => {
     expect((await calls(page, 'landscape')).at(-1)).toMatchObject({ draft: { kind: 'tree', siblings: 0.6 } });
   });
 
+  it('is of each drafter that was measured, with its own answers', async () => {
+    const page = await openLab('landscape');
+    await page.getByTestId('session').first().waitFor();
+    expect(await page.getByTestId('unshown').textContent()).toContain('2 answers');
+    await page.getByTestId('drafter-head').check();
+    await page.getByText('(Head, measured)').waitFor();
+    expect((await calls(page, 'landscape')).at(-1)).toMatchObject({ machine: { kind: 'measured', drafter: 'head' } });
+    expect(await page.getByTestId('session').count(), 'no answer was drafted by the head alone').toBe(0);
+  });
+
   it('names the popular formulas next to simulated rounds', async () => {
     const page = await openLab('landscape');
     await page.getByTestId('token-mistakes').locator('summary').press('Enter');
@@ -391,7 +401,7 @@ describe('the landscape', () => {
     await page.getByTestId('serve').click();
     await page.getByTestId('load').first().waitFor();
     expect((await calls(page, 'lab_serving')).at(-1)).toEqual({
-      request: { machine: { kind: 'measured' }, draft: { kind: 'chain' }, alpha: 0.7, max_batch: 8 },
+      request: { machine: { kind: 'measured', drafter: null }, draft: { kind: 'chain' }, alpha: 0.7, max_batch: 8 },
     });
     const shown = await page.getByTestId('served').allTextContents();
     const { loads, measured_rows } = lab.serving;

@@ -141,6 +141,23 @@ pub struct ModelCosts {
     pub experts: Option<ExpertCounts>,
 }
 
+/// Measured costs of a drafter other than a draft model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "ts", derive(ts_rs::TS))]
+pub struct DrafterCosts {
+    /// Name of the method that drafts so, such as "head".
+    pub drafter: String,
+    /// Path of the head that drafts. `None` for the target's usual head, and for a copy of the target.
+    pub head: Option<String>,
+    /// Costs, ascending by rows. Rows of a head are drafted tokens: all of a draft that is one pass, else one token,
+    /// the mean over a draft.
+    pub points: Vec<CostPoint>,
+    /// Tokens that a pass drafts.
+    pub tokens_of_a_pass: u32,
+    /// Most tokens of a draft. `None` without a limit.
+    pub max_depth: Option<u32>,
+}
+
 /// Cost curve of a machine: the passes of a target and, if loaded, of a draft model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "ts", derive(ts_rs::TS))]
@@ -158,6 +175,9 @@ pub struct CostCurve {
     pub target: ModelCosts,
     /// Costs of the draft model, if one was loaded.
     pub draft: Option<ModelCosts>,
+    /// Costs of the other drafters that were loaded. Empty in measurements of older versions.
+    #[serde(default)]
+    pub drafters: Vec<DrafterCosts>,
 }
 
 impl CostCurve {
@@ -174,11 +194,16 @@ impl CostCurve {
     /// # Errors
     /// As [`PassCost::in_units_of`].
     pub fn draft_cost(&self) -> Result<Option<PassCost>> {
+        self.draft.as_ref().map(|draft| self.in_target_passes(&draft.points)).transpose()
+    }
+
+    /// Converts costs to target passes of one row.
+    ///
+    /// # Errors
+    /// As [`PassCost::in_units_of`].
+    pub fn in_target_passes(&self, points: &[CostPoint]) -> Result<PassCost> {
         let plain = self.target.points.first().map_or(f64::NAN, |point| point.ms);
-        let times = |draft: &ModelCosts| -> Vec<_> {
-            draft.points.iter().map(|point| (point.rows as usize, point.ms)).collect()
-        };
-        self.draft.as_ref().map(|draft| PassCost::in_units_of(plain, times(draft))).transpose()
+        PassCost::in_units_of(plain, points.iter().map(|point| (point.rows as usize, point.ms)))
     }
 }
 
@@ -251,6 +276,7 @@ mod tests {
             memory_gb_s: 20.0,
             target: model(&[10.0, 12.0]),
             draft: Some(model(&[2.5])),
+            drafters: Vec::new(),
         };
         assert!(close(curve.target_cost().unwrap().at(2), 1.2));
         assert!(close(curve.draft_cost().unwrap().unwrap().at(1), 0.25));

@@ -83,7 +83,10 @@ export class ReplayLab {
     lab_position: ({ request }) => this.#look(request),
     lab_rounds: ({ request }) => this.#rounds(request),
     lab_rules: ({ temperatures }) => this.#rules(temperatures),
-    landscape: ({ machine, batch, draft }) => ({ ...this.#lab.landscapes[machine.kind], batch, draft }),
+    landscape: ({ machine, batch, draft }) => {
+      const drafter = machine.kind === 'measured' && draft.kind !== 'lookup' ? (machine.drafter ?? 'draft-model') : null;
+      return { ...this.#lab.landscapes[machine.kind], batch, draft, drafter };
+    },
     lab_serving: () => this.#lab.serving,
     lab_sessions: () => this.#lab.sessions,
     acceptance_map: ({ conversation }) => (conversation === null ? this.#lab.maps.all : this.#lab.maps.conversation),

@@ -186,6 +186,11 @@ impl Head {
         self.head.cache_per_token()
     }
 
+    /// Returns whether the head has a cache of the text. See [`DraftHead::has_cache`].
+    pub fn has_cache(&self) -> bool {
+        self.head.has_cache()
+    }
+
     /// Returns whether the head norms the target's states first. See [`DraftHead::norms_states`].
     pub fn norms_states(&self) -> bool {
         self.head.norms_states()

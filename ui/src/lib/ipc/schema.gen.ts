@@ -897,7 +897,11 @@ target: ModelCosts,
 /**
  * Costs of the draft model, if one was loaded.
  */
-draft: ModelCosts | null, };
+draft: ModelCosts | null, 
+/**
+ * Costs of the other drafters that were loaded. Empty in measurements of older versions.
+ */
+drafters: Array<DrafterCosts>, };
 
 /**
  * Events of a cost curve measurement.
@@ -1099,7 +1103,7 @@ export type DraftFate = "accepted" | "rejected" | "untested";
 /**
  * Kind of the drafts of an answer.
  */
-export type DraftKind = "chain" | "tree" | "lookup";
+export type DraftKind = "chain" | "tree" | "lookup" | "mixed";
 
 /**
  * Choice of the draft length.
@@ -1214,6 +1218,32 @@ parent: number | null,
  * Outcome of the test.
  */
 fate: DraftFate, };
+
+/**
+ * Measured costs of a drafter other than a draft model.
+ */
+export type DrafterCosts = { 
+/**
+ * Name of the method that drafts so, such as "head".
+ */
+drafter: string, 
+/**
+ * Path of the head that drafts. `None` for the target's usual head, and for a copy of the target.
+ */
+head: string | null, 
+/**
+ * Costs, ascending by rows. Rows of a head are drafted tokens: all of a draft that is one pass, else one token,
+ * the mean over a draft.
+ */
+points: Array<CostPoint>, 
+/**
+ * Tokens that a pass drafts.
+ */
+tokens_of_a_pass: number, 
+/**
+ * Most tokens of a draft. `None` without a limit.
+ */
+max_depth: number | null, };
 
 /**
  * Failure kinds that callers branch on. The list is closed: the window has a card for each.
@@ -1874,7 +1904,12 @@ siblings: number, } | { "kind": "lookup" };
 /**
  * Machine whose costs a landscape uses.
  */
-export type LabMachine = { "kind": "measured" } | { "kind": "made_up", 
+export type LabMachine = { "kind": "measured", 
+/**
+ * The drafter, see [`Method::drafter`]. `None` for the draft model, or without one for another that was
+ * measured.
+ */
+drafter: Method | null, } | { "kind": "made_up", 
 /**
  * c: a drafted token, in target passes of one row.
  */
@@ -1901,9 +1936,13 @@ source: LabSource,
  */
 target: string | null, 
 /**
- * Name of the draft model.
+ * Name of the draft model. `None` if q is of a head.
  */
 draft: string | null, 
+/**
+ * Drafter that q is of, the draft model or a head. `None` for example distributions.
+ */
+drafter: Method | null, 
 /**
  * Sampling parameters of the distributions.
  */
@@ -2174,6 +2213,10 @@ method: Method,
  */
 draft: DraftKind, 
 /**
+ * Drafter of a chain or a tree, see [`Method::drafter`].
+ */
+drafter: Method | null, 
+/**
  * Accepted share of the first drafts that were tested at a position.
  */
 alpha: number, 
@@ -2261,6 +2304,10 @@ batch: number,
  * Kind of the drafts.
  */
 draft: LabDraft, 
+/**
+ * Drafter whose measured costs these are. `None` for assumed costs and for lookups.
+ */
+drafter: Method | null, 
 /**
  * c: a drafted token, in target passes of one row.
  */

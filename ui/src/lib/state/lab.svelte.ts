@@ -4,7 +4,7 @@ import type { Host } from '../host';
 import { pagePace, type Pace } from './frame';
 import { AcceptanceMapState } from './lab/acceptance.svelte';
 import { Costs } from './lab/costs.svelte';
-import { SpeedupLandscape } from './lab/landscape.svelte';
+import { measuredDrafters, SpeedupLandscape } from './lab/landscape.svelte';
 import { Inspector } from './lab/inspector.svelte';
 import { Samplers } from './lab/samplers.svelte';
 import { Selection, type Answers } from './lab/selection.svelte';
@@ -40,7 +40,7 @@ export class Lab {
   follow(): void {
     const { loaded, loading } = this.#models;
     if (loading !== null) return;
-    const now = `${loaded?.target.path}\n${loaded?.draft?.path}`;
+    const now = `${loaded?.target.path}\n${loaded?.draft?.path}\n${loaded?.head?.path}`;
     const others = this.#made !== undefined && this.#made !== now;
     this.#made = now;
     if (!others) return;
@@ -51,7 +51,7 @@ export class Lab {
   /** Loads the measured costs, and the landscape based on them. */
   async survey(): Promise<void> {
     await this.costs.open();
-    await this.landscape.open(this.costs.curve !== null);
+    await this.landscape.open(measuredDrafters(this.costs.curve));
   }
 
   /** Shows the position of a token. */

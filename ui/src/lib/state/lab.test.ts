@@ -85,7 +85,7 @@ function openLab(
   const settings = new Settings();
   settings.adopt({ ranges: [], default_sampling: sampling } as unknown as AppInfo);
   const models = new Models(host, settings);
-  models.loaded = { target: { path: 'a' }, draft: draft ? { path: 'b' } : null } as LoadedModels;
+  models.loaded = { target: { path: 'a' }, draft: draft ? { path: 'b' } : null, methods: [] as readonly string[] } as LoadedModels;
   const lab = new Lab(
     host,
     models,
@@ -189,7 +189,7 @@ describe('the position', () => {
   it('is dropped with its models, except for the toy', async () => {
     const { lab, models, asked, frame } = openLab();
     const load = async (path: string) => {
-      models.loaded = { target: { path }, draft: { path: 'b' } } as LoadedModels;
+      models.loaded = { target: { path }, draft: { path: 'b' }, methods: [] as readonly string[] } as LoadedModels;
       lab.follow();
       await frame();
     };
@@ -204,7 +204,7 @@ describe('the position', () => {
     expect([lab.selection.position, lab.selection.rules, lab.selection.chosen]).toEqual([null, [], null]);
     expect(asked('cost_curve')).toHaveLength(2);
     expect(asked('landscape')).toHaveLength(0);
-    await lab.landscape.open(false);
+    await lab.landscape.open(null);
     await load('e');
     expect(asked('landscape')).toHaveLength(2);
   });
@@ -281,16 +281,24 @@ describe('the first position of the lab', () => {
     expect([lab.selection.kind, lab.selection.position?.source]).toEqual(['text', text]);
   });
 
+  it('is a real one of a head, without a draft model', async () => {
+    const { lab, models, asked } = openLab({}, { draft: false });
+    models.loaded = { target: { path: 'a' }, draft: null, methods: ['plain', 'head'] as readonly string[] } as LoadedModels;
+    lab.follow();
+    await lab.selection.open();
+    expect([lab.selection.paired, sources(asked)]).toEqual([true, [text]]);
+  });
+
   it('is a real one the next time, once a pair is loaded', async () => {
     const { lab, models, asked } = openLab({}, { draft: false });
     lab.follow();
     await lab.selection.open();
-    models.loaded = { target: { path: 'a' }, draft: { path: 'b' } } as LoadedModels;
+    models.loaded = { target: { path: 'a' }, draft: { path: 'b' }, methods: [] as readonly string[] } as LoadedModels;
     lab.follow();
     expect(lab.selection.position?.source).toEqual({ kind: 'toy' });
     await lab.selection.open();
     expect(sources(asked)).toEqual([{ kind: 'toy' }, text]);
-    models.loaded = { target: { path: 'a' }, draft: { path: 'c' } } as LoadedModels;
+    models.loaded = { target: { path: 'a' }, draft: { path: 'c' }, methods: [] as readonly string[] } as LoadedModels;
     lab.follow();
     expect(lab.selection.position).toBeNull();
     await lab.selection.open();
@@ -302,7 +310,7 @@ describe('the first position of the lab', () => {
     const { lab, models, asked } = openLab({}, { draft: false });
     await lab.selection.open();
     await lab.selection.choose('toy');
-    models.loaded = { target: { path: 'a' }, draft: { path: 'b' } } as LoadedModels;
+    models.loaded = { target: { path: 'a' }, draft: { path: 'b' }, methods: [] as readonly string[] } as LoadedModels;
     await lab.selection.open();
     expect(lab.selection.kind).toBe('toy');
     expect(sources(asked).every(({ kind }) => kind === 'toy')).toBe(true);
@@ -419,13 +427,13 @@ describe('rounds', () => {
 describe('the landscape', () => {
   it('is of a made-up machine until costs are measured', async () => {
     const { lab, asked } = openLab();
-    await lab.landscape.open(false);
+    await lab.landscape.open(null);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
-    await lab.landscape.open(true);
-    expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured' }, batch: 1, draft: { kind: 'chain' } });
+    await lab.landscape.open(['draft-model']);
+    expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured', drafter: null }, batch: 1, draft: { kind: 'chain' } });
     await lab.landscape.choose('measured');
     await lab.landscape.make({ rowCost: 0.2 });
-    await lab.landscape.open(true);
+    await lab.landscape.open(['draft-model']);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up', row_cost: 0.2 } });
     await lab.landscape.share(8);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' }, batch: 8 });
@@ -439,18 +447,48 @@ describe('the landscape', () => {
       { message: 4, draft: 'lookup', siblings: null },
     ];
     const { lab, asked } = openLab({ lab_sessions: () => sessions });
-    await lab.landscape.open(false);
+    await lab.landscape.open(null);
     const shown = () => lab.landscape.points.map(({ message }) => message);
     expect([shown(), lab.landscape.siblings]).toEqual([[1], expect.closeTo(0.5)]);
     await lab.landscape.draftAs('tree');
     expect(asked('landscape').at(-1)).toMatchObject({ draft: { kind: 'tree', siblings: expect.closeTo(0.5) } });
     expect(shown()).toEqual([2, 3]);
     await lab.landscape.draftAs('tree', 0.9);
-    await lab.landscape.open(false);
+    await lab.landscape.open(null);
     expect(lab.landscape.siblings).toBe(0.9);
     await lab.landscape.draftAs('lookup');
     expect(asked('landscape').at(-1)).toMatchObject({ draft: { kind: 'lookup' } });
     expect(shown()).toEqual([4]);
+  });
+
+  it('shows only answers of the drafter whose costs were measured', async () => {
+    const sessions = [
+      { message: 1, draft: 'chain', drafter: 'draft-model', siblings: null },
+      { message: 2, draft: 'chain', drafter: 'head', siblings: null },
+      { message: 3, draft: 'mixed', drafter: null, siblings: null },
+    ];
+    const landscape = ({ machine }: Record<string, unknown>) => {
+      const { kind, drafter } = machine as { kind: string; drafter: string | null };
+      return { drafter: kind === 'measured' ? (drafter ?? 'draft-model') : null };
+    };
+    const { lab, asked } = openLab({ lab_sessions: () => sessions, landscape });
+    const shown = () => lab.landscape.points.map(({ message }) => message);
+    await lab.landscape.open(['draft-model', 'head']);
+    expect(shown()).toEqual([1]);
+    await lab.landscape.draftBy('head');
+    expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'measured', drafter: 'head' } });
+    expect(shown()).toEqual([2]);
+    await lab.landscape.choose('made_up');
+    expect(shown()).toEqual([1, 2]);
+    // Another model without a head.
+    await lab.landscape.open(['draft-model']);
+    expect(lab.landscape.drafter).toBeNull();
+  });
+
+  it('is of lookups where nothing else was measured', async () => {
+    const { lab, asked } = openLab();
+    await lab.landscape.open([]);
+    expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'measured' }, draft: { kind: 'lookup' } });
   });
 
   it('keeps the numbers of a simulated server, and is busy until its reply', async () => {
@@ -476,7 +514,7 @@ describe('the landscape', () => {
 
   it('drops the simulated server when costs change', async () => {
     const { lab, asked } = openLab();
-    await lab.landscape.open(false);
+    await lab.landscape.open(null);
     await lab.landscape.serve(0.7, 8);
     expect(asked('lab_serving')).toEqual([
       { request: { machine: expect.objectContaining({ kind: 'made_up' }), draft: { kind: 'chain' }, alpha: 0.7, max_batch: 8 } },
@@ -488,7 +526,7 @@ describe('the landscape', () => {
 
   it('is not requested for this machine before its costs are measured', async () => {
     const { lab, asked } = openLab();
-    await lab.landscape.open(false);
+    await lab.landscape.open(null);
     await lab.landscape.choose('measured');
     expect(asked('landscape')).toHaveLength(1);
     expect(lab.landscape.grid).toBeNull();

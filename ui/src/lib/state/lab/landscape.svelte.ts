@@ -2,7 +2,7 @@
 
 import type { Host } from '../../host';
 import { call, toErrorInfo } from '../../ipc/rpc';
-import type { DraftKind, ErrorInfo, LabDraft, LabMachine, LabServing, LabSession, Landscape } from '../../ipc/schema.gen';
+import type { CostCurve, ErrorInfo, LabDraft, LabMachine, LabServing, LabSession, Landscape, Method } from '../../ipc/schema.gen';
 import { Latest } from '../../latest';
 
 /** Machine of the landscape. */
@@ -18,11 +18,18 @@ export const batches = { min: 1, max: 32, step: 1 } as const;
 /** Range of the acceptance of a sibling, as a share of that of the sibling before it. */
 export const siblingShares = { min: 0, max: 1, step: 0.05 } as const;
 
+/** Kinds of drafts that have a landscape. */
+export type SurfaceKind = LabDraft['kind'];
+
+/** Drafters whose costs a measurement has; null without a measurement. */
+export const measuredDrafters = (curve: CostCurve | null): readonly Method[] | null =>
+  curve && [...(curve.draft ? ['draft-model'] : []), ...curve.drafters.map(({ drafter }) => drafter)];
+
 /** A simulated server, and the numbers it was simulated with. */
 export interface Simulation extends LabServing {
   alpha: number;
   batch: number;
-  draft: DraftKind;
+  draft: SurfaceKind;
 }
 
 /** The shown landscape. */
@@ -34,7 +41,11 @@ export class SpeedupLandscape {
   /** Conversations that share every pass. */
   batch = $state<number>(batches.min);
   /** Kind of the drafts, and of the answers that are shown as points. */
-  draft = $state<DraftKind>('chain');
+  draft = $state<SurfaceKind>('chain');
+  /** Drafter of measured costs; null for the draft model, or without one for another that was measured. */
+  drafter = $state<Method | null>(null);
+  /** Drafters whose costs were measured. */
+  drafters = $state.raw<readonly Method[]>([]);
   /** Acceptance of a sibling of a tree. Set to the measured one of the answers, if there is any. */
   siblings = $state(0.5);
   /** The simulated server with its acceptance and batch; null before a simulation. */
@@ -59,11 +70,16 @@ export class SpeedupLandscape {
   }
 
   /** Reloads, because costs and answers may have changed. Falls back to a made-up machine without measured costs. */
-  async open(measured: boolean): Promise<void> {
+  async open(drafters: readonly Method[] | null): Promise<void> {
+    const measured = drafters !== null;
     if (!measured) this.kind = 'made_up';
     else if (!this.#measured) this.kind = 'measured';
     this.#measured = measured;
     this.known = true;
+    this.drafters = drafters ?? [];
+    if (this.drafter !== null && !this.drafters.includes(this.drafter)) this.drafter = null;
+    // Without a drafter only lookups have a known cost.
+    if (this.kind === 'measured' && this.drafters.length === 0) this.draft = 'lookup';
     await Promise.all([this.#load(), this.#loadSessions()]);
   }
 
@@ -91,14 +107,21 @@ export class SpeedupLandscape {
   }
 
   /** Chooses the kind of the drafts. */
-  async draftAs(draft: DraftKind, siblings = this.siblings): Promise<void> {
+  async draftAs(draft: SurfaceKind, siblings = this.siblings): Promise<void> {
     [this.draft, this.siblings] = [draft, siblings];
     await this.choose(this.kind);
   }
 
-  /** Answers with drafts of the shown kind, which are points of the surface. */
+  /** Chooses the drafter of this machine's costs. */
+  async draftBy(drafter: Method): Promise<void> {
+    this.drafter = drafter;
+    await this.choose(this.kind);
+  }
+
+  /** Answers with drafts of the shown kind and of the drafter with these costs. Made-up costs are of any drafter. */
   get points(): readonly LabSession[] {
-    return this.sessions.filter(({ draft }) => draft === this.draft);
+    const drafter = this.grid?.drafter ?? null;
+    return this.sessions.filter((session) => session.draft === this.draft && (drafter === null || session.drafter === drafter));
   }
 
   /** Simulates a server whose passes take up to `max_batch` requests. */
@@ -118,7 +141,9 @@ export class SpeedupLandscape {
   }
 
   get #machine(): LabMachine {
-    return this.kind === 'measured' ? { kind: 'measured' } : { kind: 'made_up', draft_cost: this.draftCost, row_cost: this.rowCost };
+    return this.kind === 'measured'
+      ? { kind: 'measured', drafter: this.drafter }
+      : { kind: 'made_up', draft_cost: this.draftCost, row_cost: this.rowCost };
   }
 
   get #drafts(): LabDraft {

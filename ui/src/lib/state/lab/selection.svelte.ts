@@ -5,7 +5,7 @@ import { call, toErrorInfo } from '../../ipc/rpc';
 import type { ErrorInfo, LabPosition, LabRuleRow, LabSource, SamplingParams, TokenEvent } from '../../ipc/schema.gen';
 import { language } from '../../strings/index.svelte';
 import type { Models } from '../models.svelte';
-import type { Settings } from '../settings.svelte';
+import { isUsable, type Settings } from '../settings.svelte';
 import type { AnsweredTurn } from '../thread.svelte';
 import { pageFrame, type NextFrame } from '../frame';
 import { RuleTests } from './ruleTests.svelte';
@@ -71,7 +71,7 @@ export class Selection {
     this.ruleTests = new RuleTests(host, nextFrame);
   }
 
-  /** `true` if a pair of models is loaded. */
+  /** `true` if a target is loaded with a draft model or a head. */
   get paired(): boolean {
     return this.#pair !== null;
   }
@@ -150,7 +150,9 @@ export class Selection {
   /** Identifies the loaded pair; null for none. */
   get #pair(): string | null {
     const { loaded } = this.#models;
-    return loaded?.draft ? `${loaded.target.path}\n${loaded.draft.path}` : null;
+    if (!loaded) return null;
+    const drafter = loaded.draft?.path ?? (isUsable('head', loaded) ? (loaded.head?.path ?? '') : null);
+    return drafter === null ? null : `${loaded.target.path}\n${drafter}`;
   }
 
   /** First positions, best first. The engine refuses answers of other models. */

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { appInfo, sampling } from '../../host/testing';
 import { lossless } from '../../rules';
-import type { AnswerSettings, RejectedEvent, TokenEvent } from '../../ipc/schema.gen';
+import type { AnswerSettings, OfferedMethod, RejectedEvent, TokenEvent } from '../../ipc/schema.gen';
 import type { TokenDetail } from '../answer.svelte';
 import { shownQ, type ShownToken } from './shownQ';
 
@@ -86,5 +86,31 @@ describe('the shown q', () => {
     expect(shownQ({ ...shown, draft: 'other' })).toEqual({ kind: 'other_draft', draft: 'small' });
     expect(shownQ({ ...shown, settings: { ...settings, method: 'suffix' } })).toEqual({ kind: 'other_method' });
     expect(shownQ({ ...shown, settings: null })).toEqual({ kind: 'other_method' });
+  });
+
+  it('is of the head for the first token of its drafts only', () => {
+    const own = { ...settings, method: 'head', draft: null };
+    const heads: Record<string, Partial<OfferedMethod>> = {
+      head: { uses_head: true, needs_head: true },
+      auto: { uses_head: true, needs_head: false },
+    };
+    const names = ['head', 'auto', 'suffix', 'ngram'];
+    const methods = names.map(
+      (name) => ({ ...appInfo.methods[0], name, uses_head: false, needs_head: false, ...heads[name] }) as OfferedMethod,
+    );
+    const shown = (token: Partial<TokenEvent>, draftedBy = 'head', method = 'head') =>
+      shownQ({
+        settings: { ...own, method },
+        token: detail(token, { draftedBy }),
+        context: 40,
+        draft: null,
+        byHead: true,
+        temperature: 0.7,
+        methods,
+      });
+    expect(shown({})).toEqual({ kind: 'as_drawn' });
+    expect(shown({ position: 1 })).toEqual({ kind: 'later' });
+    expect(shown({}, 'suffix', 'auto')).toEqual({ kind: 'drafted_by', method: 'suffix' });
+    expect(shown({}, 'ngram', 'ngram')).toEqual({ kind: 'other_method' });
   });
 });

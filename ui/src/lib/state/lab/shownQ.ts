@@ -20,6 +20,8 @@ export type ShownQ =
   | { kind: 'drafted_by'; method: Method }
   /** The draft model chose its tokens by rank, without drawing from q. */
   | { kind: 'ranked' }
+  /** The head drafted it after another token, from its own states. */
+  | { kind: 'later' }
   /** The draft model read only the last tokens. */
   | { kind: 'window'; tokens: number }
   | { kind: 'other_temperature'; own: number };
@@ -33,25 +35,29 @@ export interface ShownToken {
   context: number;
   /** Name of the loaded draft model. */
   draft: string | null;
+  /** `true` if q is of a head. */
+  byHead?: boolean;
   /** Temperature of the shown distributions. */
   temperature: number;
   methods: readonly OfferedMethod[];
 }
 
 /** Compares the shown q with the one that the token was drafted from. The first difference counts. */
-export function shownQ({ settings, token, context, draft, temperature, methods }: ShownToken): ShownQ {
-  const uses = methods.some(({ name, uses_draft }) => name === settings?.method && uses_draft);
-  if (!settings || !uses || settings.draft === null) return { kind: 'other_method' };
-  if (settings.draft !== draft) return { kind: 'other_draft', draft: settings.draft };
+export function shownQ({ settings, token, context, draft, byHead = false, temperature, methods }: ShownToken): ShownQ {
+  const uses = methods.some(({ name, uses_draft, uses_head }) => name === settings?.method && (byHead ? uses_head : uses_draft));
+  if (!settings || !uses || (!byHead && settings.draft === null)) return { kind: 'other_method' };
+  if (!byHead && settings.draft !== null && settings.draft !== draft) return { kind: 'other_draft', draft: settings.draft };
   const { origin, q } = token.token;
   if (origin !== 'accepted' && token.rejected.length === 0) return { kind: 'undrafted' };
   // Answers of older versions lack it. There the method itself may be the drafter.
   const method = token.draftedBy ?? settings.method;
-  if (!methods.some(({ name, needs_draft }) => name === method && needs_draft)) return { kind: 'drafted_by', method };
+  if (!methods.some(({ name, needs_draft, needs_head }) => name === method && (byHead ? needs_head : needs_draft)))
+    return { kind: 'drafted_by', method };
   const tested = [...(origin === 'accepted' ? [q] : []), ...token.rejected.map((rejected) => rejected.q)];
   // At temperature 0, q has one token, whose test needs no q.
   if (settings.sampling.temperature > 0 && tested.every((q) => q === null)) return { kind: 'ranked' };
-  const window = settings.options?.draft_window;
+  if (byHead && token.token.position > 0) return { kind: 'later' };
+  const window = byHead ? undefined : settings.options?.draft_window;
   if (window !== undefined && context > window + firstPositions) return { kind: 'window', tokens: window };
   const own = settings.sampling.temperature;
   return own === temperature ? { kind: 'as_drawn' } : { kind: 'other_temperature', own };
