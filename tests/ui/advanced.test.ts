@@ -52,6 +52,31 @@ describe('advanced settings', () => {
     expect([stop, sampling['presence_penalty'], sampling['frequency_penalty'], sampling['logit_bias']]).toEqual([[], 0, 0, {}]);
   });
 
+  it('have the numbers of a lossy rule, which go into the next answer', async () => {
+    const page = await hunch.open({ height: 900 });
+    await page.getByTestId('example').first().waitFor();
+    await page.getByTestId('settings').click();
+    await page.getByTestId('temperature').fill('0.7');
+    await page.getByTestId('temperature').press('Enter');
+    expect(await page.getByTestId('acceptance-lenience').count()).toBe(0);
+    await page.getByTestId('acceptance').click();
+    await page.getByTestId('rule-lossy-lenience').click();
+    expect(await page.getByTestId('acceptance-lossy').textContent()).toContain('does not follow the target’s distribution');
+    await page.getByTestId('acceptance-lenience').fill('0.25');
+    await page.getByTestId('acceptance-lenience').press('Enter');
+    // Numbers out of range become the nearest allowed one.
+    await page.getByTestId('acceptance').click();
+    await page.getByTestId('rule-lossy-typical').click();
+    await page.getByTestId('acceptance-delta').fill('7');
+    await page.getByTestId('acceptance-delta').press('Enter');
+    expect(await violations(page)).toEqual([]);
+    await page.screenshot({ path: `${output}rule-numbers.png` });
+    await page.keyboard.press('Escape');
+    await ask(page);
+    await ended(page);
+    expect((await sent(page)) as unknown).toMatchObject({ rule: { name: 'lossy-typical', epsilon: 0.09, delta: 1 } });
+  });
+
   it('go into the next answer, show that they are set, and can be reset', async () => {
     const page = await openAdvanced();
     await page.getByTestId('presence-penalty').fill('9');

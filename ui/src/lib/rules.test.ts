@@ -10,6 +10,8 @@ import {
   rejectedBecause,
   ruleFigure,
   ruleMeaning,
+  ruleNumbers,
+  withRuleNumber,
 } from './rules';
 import { language, setLanguage } from './strings/index.svelte';
 
@@ -44,6 +46,25 @@ describe('acceptance rules', () => {
       expect(ruleMeaning(rule, 0) === 'No effect at temperature 0', rule.name).toBe(isLossy(rule));
       expect(ruleMeaning(rule, 0.1)).toBe(language.strings.rules[rule.name].meaning);
     }
+  });
+
+  it('have numbers that can be changed within the range of the engine', () => {
+    expect(acceptanceRules.map((rule) => ruleNumbers(rule).map(({ name }) => name))).toEqual([
+      [],
+      [],
+      [],
+      ['epsilon', 'delta'],
+      ['lenience'],
+    ]);
+    const typical = withRuleNumber(named('lossy-typical'), 'delta', 0.5);
+    expect(typical).toEqual({ name: 'lossy-typical', epsilon: 0.09, delta: 0.5 });
+    expect(ruleNumbers(typical)).toEqual([
+      { name: 'epsilon', value: 0.09 },
+      { name: 'delta', value: 0.5 },
+    ]);
+    expect(withRuleNumber(typical, 'epsilon', 0)).toBe(typical);
+    expect(withRuleNumber(typical, 'lenience', 0.5)).toEqual(typical);
+    expect(withRuleNumber(lossless, 'lenience', 0.5)).toEqual(lossless);
   });
 
   it('are parsed if the engine would accept them', () => {

@@ -19,6 +19,24 @@ export const acceptanceRules: readonly AcceptanceRule[] = [
   { name: 'lossy-lenience', lenience: 0.5 },
 ];
 
+/** Numbers of the lossy rules. */
+export type RuleNumber = 'epsilon' | 'delta' | 'lenience';
+
+/** Range of the numbers of the lossy rules. The engine takes any number above 0, up to 1. */
+export const ruleNumberRange = { min: 0.01, max: 1, step: 0.01, digits: 2 } as const;
+
+const ruleNumberNames: readonly RuleNumber[] = ['epsilon', 'delta', 'lenience'];
+
+/** The numbers of a rule, in the order of the formula. */
+export function ruleNumbers(rule: AcceptanceRule): { name: RuleNumber; value: number }[] {
+  const fields = Object.entries(rule);
+  return ruleNumberNames.flatMap((name) => fields.filter(([key]) => key === name).map(([, value]) => ({ name, value: Number(value) })));
+}
+
+/** Returns the rule with another number; the same rule if it has no such number. */
+export const withRuleNumber = (rule: AcceptanceRule, name: RuleNumber, value: number): AcceptanceRule =>
+  asRule({ ...rule, [name]: value }) ?? rule;
+
 /** Returns `true` if the output distribution may differ from the target's. */
 export const isLossy = (rule: AcceptanceRule): boolean => rule.name === 'lossy-typical' || rule.name === 'lossy-lenience';
 

@@ -307,6 +307,12 @@ export const de: Strings = {
     ...rules,
     title: 'Annahme',
     noEffect: 'Bei Temperatur 0 ohne Wirkung',
+    otherDistribution: 'Die Antwort folgt dann nicht der Verteilung des Targets.',
+    numbers: {
+      epsilon: { label: 'Epsilon', note: 'Drafts über dieser Wahrscheinlichkeit werden immer angenommen' },
+      delta: { label: 'Delta', note: 'Oder über Delta · e^−H, mit der Entropie H des Targets' },
+      lenience: { label: 'Nachsicht', note: 'Annahme mit min(1; p/(Nachsicht · q)); 1 ändert nichts' },
+    },
     choose: 'Welche Vorschläge angenommen werden',
     because: {
       accepted: 'angenommen',

@@ -398,6 +398,12 @@ export const en = {
     ...rules,
     title: 'Acceptance',
     noEffect: 'No effect at temperature 0',
+    otherDistribution: 'The answer then does not follow the target’s distribution.',
+    numbers: {
+      epsilon: { label: 'Epsilon', note: 'Drafts above this probability are always accepted' },
+      delta: { label: 'Delta', note: 'Or above delta · e^−H, with the target’s entropy H' },
+      lenience: { label: 'Lenience', note: 'Accepts with min(1, p/(lenience · q)); 1 changes nothing' },
+    },
     choose: 'Which drafted tokens are accepted',
     /** The test that a drafted token passed or failed. A deterministic draft has no q. */
     because: {
