@@ -203,6 +203,11 @@ export class ComparisonPlan {
     this.#chosen = this.#chosen.filter((_, i) => i !== at);
   }
 
+  /** `true` if the chat has advanced settings, which comparisons leave out. */
+  get leftOut(): boolean {
+    return (this.#chat.settings.advanced?.changed ?? 0) > 0;
+  }
+
   /** Labels of what a lane does not share with the settings of the comparison. */
   labels(lane: LaneConfig): string[] {
     const depth = lane.max_draft === 'auto' ? [] : [language.strings.compare.lanes.depth(String(lane.max_draft))];

@@ -2,15 +2,17 @@ import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import type { Host } from '../host';
 import type { AppInfo, DraftOffers, LoadedModels, ModelEntry, SuiteFile } from '../ipc/schema.gen';
+import { AdvancedSettings } from './advanced.svelte';
 import { ComparisonPlan } from './comparisonPlan.svelte';
 import { LaneModelChoices } from './laneModels.svelte';
 import { LibraryState } from './library.svelte';
+import { LogitBias } from './logitBias.svelte';
 import { Models } from './models.svelte';
 import { Settings } from './settings.svelte';
 import { OwnSuite } from './suiteFile.svelte';
 
-function make(methods: LoadedModels['methods'] = ['plain', 'draft-model', 'ngram', 'suffix']) {
-  const settings = new Settings();
+function make(methods: LoadedModels['methods'] = ['plain', 'draft-model', 'ngram', 'suffix'], advanced: AdvancedSettings | null = null) {
+  const settings = new Settings(advanced);
   const answers: Record<string, unknown> = {};
   const host = { invoke: (command: string) => Promise.resolve(answers[command] ?? null) } as unknown as Host;
   const library = new LibraryState(host);
@@ -48,6 +50,20 @@ describe('the plan of a comparison', () => {
     const without = make(['plain', 'ngram', 'suffix']);
     without.plan.arrive();
     expect(without.plan.lanes).toEqual([{ method: 'ngram', max_draft: 'auto' }]);
+  });
+
+  it('leaves out the advanced settings of the chat, and says so', () => {
+    const advanced = new AdvancedSettings(new LogitBias({} as Host, () => null));
+    const { plan, settings } = make(undefined, advanced);
+    plan.arrive();
+    plan.text = 'Merge two lists.';
+    expect(plan.leftOut).toBe(false);
+    advanced.presencePenalty = 0.5;
+    expect([plan.leftOut, settings.request()?.sampling.presence_penalty, plan.request()?.sampling.presence_penalty]).toEqual([
+      true,
+      0.5,
+      0,
+    ]);
   });
 
   it('asks its server only while it is in the list', () => {

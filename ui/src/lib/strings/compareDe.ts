@@ -7,6 +7,7 @@ export const compareDe: typeof compareEn = {
   form: {
     server: 'Server',
     serverTitle: 'Ein Server, der dieselben Prompts nach den Bahnen beantwortet',
+    leftOut: 'Vergleiche lassen Strafen, Stop-Sequenzen, Token-Gewichtungen und Methodenoptionen des Chats weg.',
     noServer: 'keiner',
     label: 'Vergleich einrichten',
     missing: {

@@ -36,6 +36,7 @@ export const compareEn = {
   form: {
     server: 'Server',
     serverTitle: 'A server that answers the same prompts after the lanes',
+    leftOut: 'Comparisons leave out the chat’s penalties, stop strings, token biases and method options.',
     noServer: 'none',
     label: 'Comparison setup',
     missing,
