@@ -23,8 +23,8 @@ use super::{ModelArgs, render};
 pub(crate) struct SkipSearchArgs {
     #[command(flatten)]
     models: ModelArgs,
-    /// Prompts whose answers are used: code, prose, edit, or a JSON Lines file; may be repeated
-    #[arg(long, value_name = "NAME|FILE.jsonl", default_values = ["code", "prose"])]
+    /// Prompts whose answers are used: code, prose, edit, or a file of prompts (.jsonl or .txt); may be repeated
+    #[arg(long, value_name = "NAME|FILE", default_values = ["code", "prose"])]
     suite: Vec<String>,
     /// Use the first N prompts of each suite
     #[arg(long, default_value_t = 2, value_name = "N")]

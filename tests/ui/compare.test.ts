@@ -384,7 +384,7 @@ describe('the result', () => {
     expect(await page.getByTestId('verdict').getAttribute('data-outcome')).toBe('faster');
     const share = (value: number) => `${fixed(100 * value, 0)}%`;
     expect((await page.getByTestId('verdict').innerText()).replace(/\s+/g, ' ')).toBe(
-      `Draft model, K 4 ${fixed(verdict.speedup, 2)}× faster: ${fixed(verdict.tokens_per_pass, 2)} tokens per pass at ${fixed(verdict.pass_cost, 2)}× the cost of a plain pass; largest loss: drafting. ` +
+      `Draft model, K 4 ${fixed(verdict.speedup, 2)}× the speed of plain: ${fixed(verdict.tokens_per_pass, 2)} tokens per pass at ${fixed(verdict.pass_cost, 2)}× the cost of a plain pass; largest loss: drafting. ` +
         `Decode time: drafting ${share(verdict.drafting_share)}, wider passes ${share(verdict.wider_share)}, other ${share(verdict.loop_share)}. ` +
         'All 2 samples agree. A verdict needs six.',
     );

@@ -28,7 +28,7 @@ pub fn sentence(verdict: &LaneVerdict) -> String {
     let LaneVerdict { speedup, tokens_per_pass, pass_cost, .. } = verdict;
     let head = match verdict {
         LaneVerdict { unanimous: false, .. } => format!("No clear difference ({speedup:.2}x)"),
-        _ if *speedup >= 1.0 => format!("{speedup:.2}x faster"),
+        _ if *speedup >= 1.0 => format!("{speedup:.2}x the speed of plain"),
         _ => format!("Slower: {speedup:.2}x plain"),
     };
     let lost = match verdict.loss {
@@ -37,7 +37,7 @@ pub fn sentence(verdict: &LaneVerdict) -> String {
         Loss::Loop => "; most is lost in the loop",
         Loss::Nothing => "",
     };
-    format!("{head}: {tokens_per_pass:.1} tokens a pass at a pass cost of {pass_cost:.2}x{lost}.")
+    format!("{head}: {tokens_per_pass:.1} tokens per pass at a pass cost of {pass_cost:.2}x{lost}.")
 }
 
 fn csv(report: &ComparisonReport) -> String {
@@ -250,10 +250,10 @@ mod tests {
     fn writes_verdict_as_sentence() {
         assert_eq!(
             sentence(&GOOD),
-            "1.34x faster: 2.4 tokens a pass at a pass cost of 1.50x; most is lost on drafting."
+            "1.34x the speed of plain: 2.4 tokens per pass at a pass cost of 1.50x; most is lost on drafting."
         );
         let slower = LaneVerdict { speedup: 0.8, loss: Loss::Nothing, ..GOOD };
-        assert_eq!(sentence(&slower), "Slower: 0.80x plain: 2.4 tokens a pass at a pass cost of 1.50x.");
+        assert_eq!(sentence(&slower), "Slower: 0.80x plain: 2.4 tokens per pass at a pass cost of 1.50x.");
         assert!(
             sentence(&LaneVerdict { unanimous: false, ..GOOD }).starts_with("No clear difference (1.34x)")
         );

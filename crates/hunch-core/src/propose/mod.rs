@@ -60,7 +60,7 @@ entry::methods! {
     #[serde(alias = "cascade-head")]
     Auto {
         name: "auto",
-        summary: "Every draft that is loaded, whichever is expected to be fastest",
+        summary: "The loaded draft expected to be fastest, or none",
         stages: &[Stage::of::<Suffix>(), Stage::Texts, Stage::DraftModel, Stage::Head],
         optional_stages: true,
         docs: "auto",

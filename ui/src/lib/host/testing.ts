@@ -67,7 +67,7 @@ export const appInfo: AppInfo = {
   unfinished_load: null,
   methods: [
     offered('plain', 'No speculation'),
-    offered('auto', 'Every draft that is loaded, whichever is expected to be fastest', {
+    offered('auto', 'The loaded draft expected to be fastest, or none', {
       uses_draft: true,
       uses_texts: true,
       options: ['draft_window'],
@@ -85,7 +85,7 @@ export const appInfo: AppInfo = {
     }),
     offered('ngram', 'Copies what followed the same tokens earlier'),
     offered('suffix', 'Proposes the most frequent continuation of the longest repeated suffix'),
-    offered('retrieval', 'Copies what followed the same tokens in texts of yours', { needs_texts: true, uses_texts: true }),
+    offered('retrieval', 'Copies what followed the same tokens in your texts', { needs_texts: true, uses_texts: true }),
     offered('lookahead', 'The target drafts for itself in extra rows of its passes'),
     offered('layer-skip', 'The target drafts with some layers skipped', { options: ['skipped_layers', 'draft_window'] }),
     offered('early-exit', 'The first layers of the target draft', { options: ['exit_layer', 'draft_window'] }),

@@ -61,7 +61,7 @@ export const chatEn = {
     ],
     colours: 'What the colours mean',
     openHeading: 'Open a model to begin',
-    runs: 'Hunch runs GGUF models on this machine.',
+    runs: 'Hunch runs GGUF and MLX models on this machine.',
     /** The folder's path goes between the two. */
     looksIn: { before: 'It looks for them in ', after: '.' },
     listed: 'Or open one of these:',
@@ -244,7 +244,7 @@ export const chatEn = {
     seed: 'Seed',
     seedNote: 'Repeats an answer if K is fixed',
     randomSeed: 'random',
-    seedRefused: (text: string) => `“${text}” is no whole number, so the seed stays as it is.`,
+    seedRefused: (text: string) => `“${text}” is not a whole number. The seed is unchanged.`,
     recommended: 'Recommended for this model',
     recommendedApply: 'Apply',
     recommendedApplied: 'applied',

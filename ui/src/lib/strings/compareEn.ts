@@ -16,7 +16,7 @@ const missing: Record<Missing, string> = {
   method: 'Add a method to compare',
   same: 'Two lanes are identical. Change one of them',
   needs: 'A lane needs a draft or head. Choose one in its settings',
-  lanes: 'Too many lanes. A further target or temperature adds one',
+  lanes: 'Too many lanes. Each further target or temperature adds a plain one',
   text: 'Write a prompt first',
   file: 'Choose a file of prompts first',
   chat: 'An answer is still being written in Chat',
@@ -184,7 +184,7 @@ export const compareEn = {
   },
   verdict: {
     label: 'Verdict',
-    faster: (speedup: string) => `${speedup}× faster`,
+    faster: (speedup: string) => `${speedup}× the speed of plain`,
     slower: (speedup: string) => `slower, ${speedup}× the speed of plain`,
     unclear: (speedup: string, low: string, high: string) => `no clear difference: ${speedup}× (${low}× to ${high}×)`,
     single: (speedup: string) => `${speedup}× from a single sample, so not certain`,

@@ -10,8 +10,8 @@ import type { Strings } from './en';
 
 const origins: Strings['origins'] = {
   accepted: { label: 'angenommen', meaning: 'Vom Draft vorgeschlagen, vom Target angenommen.' },
-  resampled: { label: 'neu gezogen', meaning: 'Vom Target nach einem verworfenen Vorschlag neu gezogen.' },
-  bonus: { label: 'Bonus', meaning: 'Vom Target nach vollständig angenommenem Draft gezogen.' },
+  resampled: { label: 'neu gezogen', meaning: 'Nach einem verworfenen Draft vom Target gezogen.' },
+  bonus: { label: 'Bonus', meaning: 'Nach ganz angenommenem Draft vom Target gezogen.' },
   plain: { label: 'ohne Draft', meaning: 'Vom Target ohne Draft gezogen.' },
   chosen: { label: 'gewählt', meaning: 'Von dir gewählt. Die Antwort geht von hier aus weiter.' },
 };
@@ -47,7 +47,7 @@ export const de: Strings = {
   },
   origins,
   methods: {
-    auto: { label: 'Automatisch', meaning: 'Jeder geladene Draft: was voraussichtlich am schnellsten ist' },
+    auto: { label: 'Automatisch', meaning: 'Der voraussichtlich schnellste geladene Draft, oder keiner' },
     'draft-model': { label: 'Draft-Modell', meaning: 'Ein kleineres Modell schlägt Tokens vor' },
     'draft-tree': { label: 'Draft-Baum', meaning: 'Ein kleineres Modell schlägt mehrere Fortsetzungen vor' },
     cascade: { label: 'Suffix, dann Draft', meaning: 'Suffix, wenn er mehr angenommene Tokens erwartet, sonst der Draft' },
@@ -69,7 +69,7 @@ export const de: Strings = {
   menuElsewhere: { 'menu-file': 'Datei', 'menu-view': 'Ansicht' },
   stops: {
     end_of_turn: 'Vom Modell beendet',
-    stop_string: 'Durch einen Stopptext beendet',
+    stop_string: 'Durch eine Stop-Sequenz beendet',
     max_tokens: 'Bei der Höchstlänge beendet',
     context_full: 'Beendet, weil der Kontext voll ist',
     cancelled: 'Von dir gestoppt',
@@ -167,7 +167,7 @@ export const de: Strings = {
     openDraft: 'Draft-Modell öffnen',
     importConversation: 'Unterhaltung importieren',
     attachFiles: 'Textdateien anhängen',
-    modelFiles: 'GGUF-Modell',
+    modelFiles: 'Modell (GGUF)',
     conversationFiles: 'Unterhaltung',
     conversationFile: 'Unterhaltung',
   },

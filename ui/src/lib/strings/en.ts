@@ -96,13 +96,13 @@ const origins: Record<AnswerOrigin, Named> = {
 };
 
 const methods: Record<WordedMethod, Named> = {
-  auto: { label: 'Automatic', meaning: 'Every draft that is loaded, whichever is expected to be fastest' },
+  auto: { label: 'Automatic', meaning: 'The loaded draft expected to be fastest, or none' },
   'draft-model': { label: 'Draft model', meaning: 'A smaller model drafts ahead' },
   'draft-tree': { label: 'Draft tree', meaning: 'A smaller model drafts several continuations' },
   cascade: { label: 'Suffix, then draft', meaning: 'Suffix if it expects more accepted tokens, else the draft' },
   ngram: { label: 'N-gram', meaning: 'Copies the text that followed the same tokens earlier' },
   suffix: { label: 'Suffix', meaning: 'Repeats the most frequent continuation so far' },
-  retrieval: { label: 'Retrieval', meaning: 'Copies what followed the same tokens in texts of yours' },
+  retrieval: { label: 'Retrieval', meaning: 'Copies what followed the same tokens in your texts' },
   'suffix-head': { label: 'Suffix, then head', meaning: 'Suffix if it expects more accepted tokens, else the head' },
   'ngram-head': { label: 'N-gram, then head', meaning: 'N-gram if it expects more accepted tokens, else the head' },
   head: { label: 'Head', meaning: 'A network trained for this model drafts' },
@@ -249,7 +249,7 @@ export const en = {
     openDraft: 'Open a draft model',
     importConversation: 'Import a conversation',
     attachFiles: 'Attach text files',
-    modelFiles: 'GGUF model',
+    modelFiles: 'Model (GGUF)',
     conversationFiles: 'Conversation',
     /** The file name of a conversation whose title gives none. */
     conversationFile: 'conversation',

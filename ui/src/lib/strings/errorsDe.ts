@@ -34,7 +34,7 @@ export const errorsDe: ErrorCatalogue = {
   },
   invalid_model_file: {
     title: 'Die Modelldatei ist nicht verwendbar',
-    body: ({ path }) => `${path} ist kein gültiges GGUF-Modell. Die Datei ist unverändert.`,
+    body: ({ path }) => `${path} ist kein gültiges Modell. Die Datei ist unverändert.`,
     advice: 'Lade sie neu herunter oder wähle eine andere.',
   },
   unsupported_model: {
@@ -415,12 +415,12 @@ export const refusalsDe: RefusalCatalogue = {
   needs_low_bit_copy: {
     title: 'Die Methode braucht eine Low-Bit-Kopie',
     body: ({ method }) => `„${method}“ braucht eine Low-Bit-Kopie des Targets, und es ist keine geladen.`,
-    advice: 'Wähle eine andere Methode. Die Befehlszeile erzeugt die Kopie.',
+    advice: 'Wähle eine andere Methode. Die Kommandozeile erzeugt die Kopie.',
   },
   needs_texts: {
     title: 'Die Methode braucht Texte',
     body: ({ method }) => `„${method}“ kopiert aus deinen Texten, und es sind keine gewählt.`,
-    advice: 'Nenne auf der Kommandozeile Dateien oder Ordner mit --texts oder wähle eine andere Methode.',
+    advice: 'Füge unter Einstellungen, Eigene Texte, welche hinzu oder wähle eine andere Methode.',
   },
   no_texts: {
     title: 'Kein Text gefunden',

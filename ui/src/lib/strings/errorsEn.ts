@@ -34,7 +34,7 @@ export const errorsEn: ErrorCatalogue = {
   },
   invalid_model_file: {
     title: 'The model file can’t be used',
-    body: ({ path }) => `${path} is not a valid GGUF model. The file is unchanged.`,
+    body: ({ path }) => `${path} is not a valid model. The file is unchanged.`,
     advice: 'Download it again or choose another one.',
   },
   unsupported_model: {
@@ -209,7 +209,7 @@ export const refusalsEn: RefusalCatalogue = {
     advice: 'Choose an answer of a method that drafts.',
   },
   not_a_conversation: {
-    title: 'This file is no conversation',
+    title: 'This file is not a conversation',
     body: () => 'This file is not a conversation exported by Hunch. Nothing was added.',
     advice: 'Choose a JSON file that Hunch has saved.',
   },
@@ -415,8 +415,8 @@ export const refusalsEn: RefusalCatalogue = {
   },
   needs_texts: {
     title: 'The method needs texts',
-    body: ({ method }) => `“${method}” copies from texts of yours, and none are chosen.`,
-    advice: 'Name files or folders with --texts on the command line, or choose another method.',
+    body: ({ method }) => `“${method}” copies from your texts, and none are chosen.`,
+    advice: 'Add texts under Settings, Your texts, or choose another method.',
   },
   no_texts: {
     title: 'No text was found',

@@ -208,7 +208,7 @@ export const labDe: LabStrings = {
     machine: 'Rechner',
     madeUp: 'erfunden',
     machines: { measured: 'Dieser Rechner', made_up: 'Erfunden' },
-    chart: 'Vorhergesagter Tempogewinn durch Drafts',
+    chart: 'Vorhergesagte Beschleunigung durch Drafts',
     description: (measured) =>
       `Beschleunigung nach Annahmerate Alpha und Draft-Länge K, aus ${measured ? 'auf diesem Rechner gemessenen' : 'erfundenen'} Kosten. Die Linie zeigt den Gleichstand, Ringe das beste K für jedes Alpha, Punkte deine Antworten.`,
     x: 'K, Draft-Tokens pro Runde',
