@@ -28,6 +28,8 @@ export interface Opening {
   userAgent?: string;
   /** Locale of the browser. */
   locale?: string;
+  /** Pixels of the screen for each pixel of the page. */
+  scale?: number;
 }
 
 /** The window of a test file. */
@@ -73,6 +75,7 @@ export function useWindow(): TestWindow {
         reducedMotion: opening.reducedMotion ? 'reduce' : 'no-preference',
         userAgent: opening.userAgent,
         locale: opening.locale ?? 'en-US',
+        deviceScaleFactor: opening.scale ?? 1,
       });
       // The app's window freezes it too, which breaks libraries that assign inherited names.
       await context.addInitScript(() => void Object.freeze(Object.prototype));

@@ -80,3 +80,36 @@ describe.each(cases)('$width px, $colours', ({ width, colours }) => {
     await take(page, `models-${suffix}`);
   });
 });
+
+const languages = ['en-US', 'de-DE'] as const;
+/** Widths of the narrowest window and of two screens, at one and two pixels of the screen for a pixel of the page. */
+const screens = [900, 1000, 1600].flatMap((width) =>
+  themes.flatMap((colours) => languages.flatMap((locale) => ([1, 2] as const).map((scale) => ({ width, colours, locale, scale })))),
+);
+
+/** Elements of the title bar that are cut off or on a second line. */
+const broken = (page: Page) =>
+  page.evaluate(() => {
+    const bar = document.querySelector('header')!;
+    const { top, bottom } = bar.getBoundingClientRect();
+    const texts = [...bar.querySelectorAll<HTMLElement>('button, a, [role=tab]')].filter((element) => element.offsetParent !== null);
+    return texts
+      .filter((element) => {
+        const box = element.getBoundingClientRect();
+        return box.top < top || box.bottom > bottom || box.height > 40;
+      })
+      .map((element) => element.innerText);
+  });
+
+describe.each(screens)('$width px, $colours, $locale, scale $scale', ({ width, colours, locale, scale }) => {
+  it('shows every screen without breaks', async () => {
+    const page = await window_.open({ width, colours, locale, scale, height: 760 });
+    await page.getByTestId('example').first().waitFor();
+    for (const [at, name] of ['chat', 'compare', 'lab', 'library'].entries()) {
+      await page.keyboard.press(`Control+${at + 1}`);
+      await page.waitForTimeout(150);
+      await take(page, `${name}-${width}-${colours}-${locale.slice(0, 2)}-${scale}`);
+      expect(await broken(page), name).toEqual([]);
+    }
+  });
+});
