@@ -94,7 +94,7 @@ export function commands(state: CommandState): Command[] {
 function conversationCommands({ chat, conversation, conversations, navigation, screen }: CommandState): Command[] {
   /** The open conversation, while it is on screen. */
   const entry = () => (navigation.place === 'chat' ? conversations.entries.find(({ id }) => id === conversation.id) : undefined);
-  const beside = (by: -1 | 1) => besideIn(conversations.entries, conversation.id, by);
+  const neighbour = (by: -1 | 1) => neighbourIn(conversations.entries, conversation.id, by);
   /** A command on the open conversation. */
   const onEntry = (
     id: AppCommandName,
@@ -115,9 +115,9 @@ function conversationCommands({ chat, conversation, conversations, navigation, s
   const walk = (id: AppCommandName, by: -1 | 1) => ({
     ...named(id),
     group: 'conversation' as const,
-    enabled: () => beside(by) !== null,
+    enabled: () => neighbour(by) !== null,
     run: () => {
-      const next = beside(by);
+      const next = neighbour(by);
       if (next !== null) void chat.open(next);
     },
   });
@@ -422,7 +422,7 @@ export function commandOf(all: readonly Command[], pressed: { key: string; shift
 }
 
 /** The conversation above (-1) or below (1) the open one in the list; null for none. */
-function besideIn(entries: readonly ConversationEntry[], open: number | null, by: -1 | 1): number | null {
+function neighbourIn(entries: readonly ConversationEntry[], open: number | null, by: -1 | 1): number | null {
   const ids = grouped(entries, new Date()).flatMap((group) => group.entries.map(({ id }) => id));
   const at = open === null ? -1 : ids.indexOf(open);
   return (at < 0 ? (by > 0 ? ids[0] : undefined) : ids[at + by]) ?? null;

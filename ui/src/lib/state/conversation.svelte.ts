@@ -236,7 +236,7 @@ export class ActiveConversation {
     const asked = this.#queue.remove(turn);
     if (!asked) return;
     const thread = this.#unname(asked);
-    if (this.#putBack(thread.place, turn)) return;
+    if (this.#restoreToComposer(thread.place, turn)) return;
     const error = ownError('stopped', language.strings.conversation.removedText);
     turn.answer.fail(error);
     this.#addRefused(thread, { turn: { ...turn, removed: true }, after: asked.end });
@@ -542,13 +542,13 @@ export class ActiveConversation {
   /** Keeps a refused question in its place, and also puts it back into an empty composer. */
   #keepQuestion(asked: Thread, refused: Refused, error: ErrorInfo): void {
     const thread = this.#unname(asked);
-    this.#putBack(thread.place, refused.turn);
+    this.#restoreToComposer(thread.place, refused.turn);
     this.#addRefused(thread, refused);
     if (thread !== this.#thread) this.#callbacks.refusedElsewhere?.(error);
   }
 
   /** Puts a question back into a composer without text and files. Returns whether it had room. */
-  #putBack(place: Place, { prompt, attachments }: Question): boolean {
+  #restoreToComposer(place: Place, { prompt, attachments }: Question): boolean {
     if (this.#messageDrafts.draftOf(place) !== '' || this.#messageDrafts.filesOf(place).length > 0) return false;
     this.#messageDrafts.type(place, prompt);
     const files = attachments.map((attachment) => this.#messageDrafts.fileOf(attachment));
