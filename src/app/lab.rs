@@ -157,7 +157,7 @@ impl App {
         };
         let report = rounds.run(request.rounds);
         if let Ok(position) = self.shared.positions.lock().find(request.position) {
-            // Of overlapping calls, the last one counts.
+            // The last of overlapping calls counts.
             position.rounds.retain(|other| other.rule() != request.rule);
             position.rounds.push(rounds);
             if position.rounds.len() > MOST_RULES {

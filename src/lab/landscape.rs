@@ -176,7 +176,7 @@ impl MachineCosts {
         &self.target
     }
 
-    /// Returns c, the cost of a drafted token in target passes of one row. Of a head that drafts all tokens in one run,
+    /// Returns c, the cost of a drafted token in target passes of one row. If a head drafts all tokens in one run,
     /// it is the share of a token in the longest draft.
     fn draft_cost(&self) -> f64 {
         let tokens = if let DraftCost::Head { tokens, .. } = self.draft { tokens } else { 1 };
@@ -304,7 +304,7 @@ pub fn check_draft(draft: LabDraft) -> Result<()> {
 /// Computes the landscape over alpha = 0, 0.02, ... 1 and K = 1, 2, ... up to the longest draft, for `batch`
 /// conversations that share every pass. Costs of more rows than were measured are extrapolated.
 ///
-/// Of trees the fastest is drafted at each alpha and K, of those that have the most expected tokens at some alpha. See
+/// Each alpha and K has its fastest tree, out of those that have the most expected tokens at some alpha. See
 /// [`ExpectedTree::best`].
 ///
 /// # Errors
@@ -526,7 +526,7 @@ mod tests {
 
     #[test]
     fn tree_pays_at_every_alpha_above_its_break_even() {
-        // Of two tokens with equal siblings the pair pays from 1 - sqrt(1/2) on. The tree with the most tokens, a chain
+        // A pair of equal siblings pays from 1 - sqrt(1/2) on. The tree with the most tokens, a chain
         // above 1/2, pays from 0.62 on.
         let costs = MachineCosts::assumed(0.5, 0.0).unwrap();
         let shown = landscape(&costs, 1, LabDraft::Tree { siblings: 1.0 }).unwrap();

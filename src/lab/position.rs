@@ -93,7 +93,7 @@ impl Distributions {
         &self.q
     }
 
-    /// Returns the listed tokens: the [`LISTED`] most likely by max(p, q). Of equals the lowest id comes first.
+    /// Returns the listed tokens: the [`LISTED`] most likely by max(p, q). The lowest id of equals comes first.
     pub fn listed(&self) -> &[TokenId] {
         &self.listed
     }

@@ -98,7 +98,7 @@ mod tests {
             method: Method::DraftModel,
             draft: DraftKind::Tree,
             drafter: Some(Method::DraftModel),
-            // Of two positions one kept its first draft. The only second sibling was rejected.
+            // One of two positions kept its first draft. The only second sibling was rejected.
             alpha: 0.5,
             siblings: Some(0.0),
             depth: 3.0,

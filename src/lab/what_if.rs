@@ -37,7 +37,7 @@ const MAX_TEMPERATURE: f32 = 5.0;
 
 /// Predicts the answer with these events, sampled at `temperature`, with other settings.
 ///
-/// Of a continued answer only its own generation counts.
+/// Only the last generation of a continued answer counts.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] when a parameter is out of range, [`Refusal::NothingDrafted`] when the answer tested no

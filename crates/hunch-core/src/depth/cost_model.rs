@@ -3,7 +3,7 @@
 //! Other programs, heat, power modes and cold caches change the speed of a whole machine, by a factor of two within a few
 //! passes. Decisions need ratios only: the cost of rows and of drafted tokens in plain passes. So a time has two factors.
 //! The time of a plain pass at the moment is measured by every pass. The ratio of each kind of pass to it changes slowly.
-//! How well each is known decides which of them a deviation corrects. On logarithms this is a Kalman filter (Kalman, A New
+//! A deviation corrects most what is known least. On logarithms this is a Kalman filter (Kalman, A New
 //! Approach to Linear Filtering and Prediction Problems, 1960).
 //!
 //! A few measurements on a busy machine may be several times too slow, and a controller that does not draft takes no

@@ -23,7 +23,7 @@ export function watchProblems(host: Host, page: FailingPage): void {
   page.addEventListener('unhandledrejection', ({ reason }) => reportProblem(host, 'rejection', reason));
 }
 
-/** Text for the log. Of an engine error only its code, since its message may contain file names. */
+/** Text for the log. Engine errors appear as their code, since the message may contain file names. */
 function described(thrown: unknown): { message: string; stack: string } {
   if (thrown instanceof Error) return { message: `${thrown.name}: ${thrown.message}`, stack: thrown.stack ?? '' };
   if (typeof thrown === 'object' && thrown !== null && 'code' in thrown) return { message: String(thrown.code), stack: '' };

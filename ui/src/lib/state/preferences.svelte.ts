@@ -21,11 +21,11 @@ export interface Preset {
 export interface LastModels {
   readonly target: string;
   readonly draft: string | null;
-  /** Of the chosen head; absent for none. */
+  /** Path of the chosen head; absent for none. */
   readonly head?: string;
   /** Null for the target's default. */
   readonly context: number | null;
-  /** Of the target, for naming it before the folders are searched, or if it is in none; null if not saved. */
+  /** Name of the target, for showing it before the folders are searched, or if it is in none; null if not saved. */
   readonly name: string | null;
   readonly quantisation: string | null;
 }

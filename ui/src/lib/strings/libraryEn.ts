@@ -194,7 +194,7 @@ export const libraryEn = {
     quoted: (text: string) => `“${text}”`,
     notSmaller: 'Not smaller than the model',
     trainedFor: (model: string) => `trained for ${model}`,
-    /** Of a head whose files do not name its model. */
+    /** Shown for a head whose files do not name its model. */
     headMatches: 'its sizes match',
     ratio: (share: string) => `a pass reads ${share} as many bytes as the model’s`,
     estimated: (size: string) => `about ${size}, estimated`,

@@ -159,7 +159,7 @@ export class SpeedupLandscape {
   async #load(): Promise<void> {
     const isLatest = this.#requests.start();
     this.error = null;
-    // Of other costs.
+    // It belongs to other costs.
     this.#dropServing();
     try {
       const grid = await call(this.#host, 'landscape', { machine: this.#machine, batch: this.batch, draft: this.#drafts });
