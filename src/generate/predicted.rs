@@ -19,18 +19,21 @@ pub(super) struct PredictedCosts {
     growth: Vec<(usize, f64)>,
 }
 
-/// Arithmetic of each row after the first, in plain passes. Assumed, as for dense models.
+/// Arithmetic of each row after the first, in plain passes, if no passes were timed.
 const ROW: f64 = 1.0 / 16.0;
 
 impl PredictedCosts {
     /// Predicts the passes of a target with these times after the warm-up.
     pub(super) fn of_target(target: &Decoder, warm: Option<WarmTimes>, compute: &Compute) -> Self {
         let growth = target.predicted_growth(MAX_ROWS).unwrap_or_default();
+        // The timed cost of a row, without the experts that it reads.
+        let experts = growth.last().map_or(0.0, |(rows, read)| (read - 1.0) / (rows - 1) as f64);
+        let row = warm.and_then(|warm| warm.row).map_or(ROW, |row| (row - experts).max(0.0));
         Self {
             target_ms: target.predicted_ms(compute, MAX_ROWS).unwrap_or_default(),
             warm,
             draft_ms: None,
-            growth: growth.into_iter().map(|(rows, read)| (rows, read + ROW * (rows - 1) as f64)).collect(),
+            growth: growth.into_iter().map(|(rows, read)| (rows, read + row * (rows - 1) as f64)).collect(),
         }
     }
 
@@ -58,10 +61,12 @@ mod tiny;
 #[cfg(test)]
 mod tests {
     use super::super::{GenerationPlan, Models};
+    use super::PredictedCosts;
     use super::tiny::{self, Tiny};
     use crate::idle_gpu::IdleGpu;
     use candle_core::quantized::GgmlDType;
     use hunch_core::method::Method;
+    use hunch_model::decoder::{Decoder, WarmTimes};
     use hunch_model::device::{Compute, DeviceChoice};
     use hunch_model::metal::selftest::GpuTimes;
 
@@ -77,17 +82,23 @@ mod tests {
         resources.depth.state(0).gains
     }
 
+    /// More rows share experts, so the first further rows cost more than later ones.
     #[test]
-    fn depth_starts_from_the_experts_that_passes_read() {
+    fn mixtures_are_predicted_from_the_experts_that_passes_read() {
         let cpu = Compute::open(DeviceChoice::Cpu, Some(1)).unwrap();
-        let gains = |tiny: Tiny| {
+        let passes = |tiny: Tiny, row| {
             let folder = tempfile::tempdir().unwrap();
-            let mut models = Models::load(&tiny.write(folder.path(), "target"), None, &cpu).unwrap();
-            let plan = GenerationPlan { method: Method::Ngram, ..GenerationPlan::default() };
-            models.prepare(&plan).unwrap().depth.state(0).gains
+            let target = Decoder::open(&tiny.write(folder.path(), "target"), &cpu).unwrap();
+            let warm = Some(WarmTimes { plain_ms: 1.0, row: Some(row) });
+            PredictedCosts::of_target(&target, warm, &cpu).passes().to_vec()
         };
-        let (dense, mixture) = (gains(Tiny::default()), gains(tiny::further(tiny::MIXTURE)));
-        assert!(mixture.iter().zip(&dense).all(|(mixture, dense)| mixture < dense), "{mixture:?} {dense:?}");
+        assert!(passes(Tiny::default(), 0.5).is_empty(), "dense");
+        let mixture = passes(tiny::further(tiny::MIXTURE), 0.5);
+        let cost_of_row = |rows: usize| mixture[rows - 1].1 - mixture[rows - 2].1;
+        assert!(cost_of_row(2) > cost_of_row(16), "{mixture:?}");
+        assert!((mixture[15].1 - (1.0 + 15.0 * 0.5)).abs() < 1e-9, "as timed: {mixture:?}");
+        let free = passes(tiny::further(tiny::MIXTURE), 0.0);
+        assert!(free[1].1 > 1.0, "experts are read, whatever was timed: {free:?}");
     }
 
     #[test]

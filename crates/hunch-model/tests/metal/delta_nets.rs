@@ -7,7 +7,7 @@ use candle_core::quantized::GgmlDType;
 use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Step};
 use hunch_kernels::activation::{gate_by_sigmoid, gated_silu, rms_norm_in_place, sigmoids};
 use hunch_kernels::delta_net::{
-    COLUMNS, DeltaNode, DeltaPass, DeltaShape, DeltaStates, delta_decays, delta_net,
+    COLUMNS, DeltaBuffers, DeltaNode, DeltaPass, DeltaShape, DeltaStates, delta_decays, delta_net,
 };
 use hunch_kernels::{RowMask, Threads, WeightType};
 use hunch_model::decoder::Decoder;
@@ -164,7 +164,8 @@ impl Layer {
         };
         let states = DeltaStates { from: Some(0), saves: &[(of.nodes.len() - 1, 1)] };
         let threads = Threads::new(1).unwrap();
-        delta_net(&threads, shape, pass, states, (&mut memory, &mut Vec::new(), &mut out));
+        let buffers = DeltaBuffers { states: &mut memory, mixed: &mut Vec::new(), out: &mut out };
+        delta_net(&threads, shape, pass, states, buffers);
         out.chunks_exact_mut(shape.head_dim).for_each(|head| rms_norm_in_place(head, &self.norm, EPS));
         gated_silu(&mut gates, &out);
         let wide = |values: &[f32]| values.iter().map(|value| f64::from(*value)).collect();
