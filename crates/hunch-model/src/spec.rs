@@ -2,11 +2,13 @@
 //!
 //! Unsupported architectures and features are rejected by name, never approximated. No tensors here.
 
+mod architectures;
 mod delta_net;
 mod experts;
 mod layers;
 mod mtp;
 pub(crate) mod per_layer;
+mod reader;
 mod rope;
 pub(crate) mod state;
 
@@ -15,15 +17,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::display_name;
 use crate::gguf::Gguf;
+pub use architectures::runs_architecture;
+use architectures::{ARCHITECTURES, Architecture, EXPERTS_WITHOUT_HEAD_NORMS};
 pub use delta_net::{DeltaNet, HeadOrder};
-use experts::ExpertKind;
 pub use experts::{ExpertGroups, Experts, Weighting};
-use hunch_error::{Error, Result};
+use hunch_error::Result;
 use hunch_kernels::activation::Activation;
 pub use layers::{KeyHeads, LayerRope, LayerSpec, Mixer};
 pub use mtp::MtpLayers;
 pub(crate) use mtp::runs_mtp;
 pub use per_layer::{PerLayerEmbedding, TABLE as PER_LAYER_TABLE};
+use reader::Reader;
 pub use state::STEP as STATE_STEP;
 
 /// Pairing of head elements by the rotary position embedding.
@@ -184,277 +188,12 @@ pub struct ModelSpec {
     pub layers: Vec<LayerSpec>,
 }
 
-/// Meaning of `attention.sliding_window` for an architecture.
-#[derive(Clone, Copy)]
-enum Windows {
-    /// Such models are rejected.
-    Unsupported,
-    /// The window of every layer.
-    All,
-    /// The window of all layers but every n-th, unless the file says otherwise. Then the default window.
-    AllBut(usize, Option<usize>),
-    /// The size of the chunks of all layers but every n-th, unless the file says otherwise. Then the default size.
-    ChunksOfAllBut(usize, usize),
-    /// The window of the layers that the file lists.
-    Listed,
-}
-
-/// Constants of an architecture that its files do not contain.
-struct Architecture {
-    name: &'static str,
-    rope_kind: RopeKind,
-    norms: Norms,
-    head_norms: HeadNorms,
-    gelu: bool,
-    joined_gate: bool,
-    /// Experts, if models may have them.
-    experts: Option<ExpertKind>,
-    /// Attention has sinks.
-    sinks: bool,
-    windows: Windows,
-    /// Layers without key heads have a short convolution instead of attention.
-    convolutions: bool,
-    /// Most layers have a gated delta net, with heads in this order, and the others gated attention.
-    delta_nets: Option<HeadOrder>,
-    /// Every n-th layer has no rotary embedding (SmolLM3). 0 if all layers have it.
-    no_rope_step: usize,
-    /// Only layers with a window have a rotary embedding, if any layer has a window (EXAONE 4).
-    rope_in_windows_only: bool,
-    /// Default base frequency of layers with a window, if it differs, or 0 for the model's base.
-    local_rope: Option<f32>,
-    /// Layers may differ in heads and widths, share keys, and have embeddings of their own (Gemma 4). The file then has
-    /// `rope_freqs`, which stops the rotation of some elements in layers without a window.
-    varied_layers: bool,
-    /// Factor of attention scores, if it does not follow from the width of a head.
-    attention_scale: Option<f32>,
-    /// Embeddings are multiplied by the square root of their width.
-    scaled_embedding: bool,
-    /// The logits are divided by `logit_scale`.
-    divided_logits: bool,
-    /// Default bounds of attention scores and logits.
-    softcaps: (Option<f32>, Option<f32>),
-    /// Factor of queries by position, unless the file has one.
-    query_temperature: Option<QueryTemperature>,
-    /// Number of layers of the size whose scores are scaled by `n_embd / n_head` instead of the head width.
-    scaled_by_width: Option<usize>,
-    /// Hunch runs the layers that only draft.
-    mtp: bool,
-}
-
-/// Constants of Llama, which the other architectures vary.
-const LLAMA: Architecture = Architecture {
-    name: "llama",
-    rope_kind: RopeKind::Interleaved,
-    norms: Norms::Before,
-    head_norms: HeadNorms::IfPresent,
-    gelu: false,
-    joined_gate: false,
-    experts: None,
-    sinks: false,
-    windows: Windows::All,
-    convolutions: false,
-    delta_nets: None,
-    no_rope_step: 0,
-    rope_in_windows_only: false,
-    local_rope: None,
-    varied_layers: false,
-    attention_scale: None,
-    scaled_embedding: false,
-    divided_logits: false,
-    softcaps: (None, None),
-    query_temperature: None,
-    scaled_by_width: None,
-    mtp: false,
-};
-
-/// Constants of Qwen2, the plainest architecture with halved pairing.
-const QWEN2: Architecture =
-    Architecture { name: "qwen2", rope_kind: RopeKind::Halves, windows: Windows::Unsupported, ..LLAMA };
-
-/// Experts of Qwen3.
-const EXPERTS: ExpertKind = ExpertKind {
-    weighting: Weighting::Softmax,
-    normalised: true,
-    always: true,
-    clamped: false,
-    interleaved: false,
-    scales_input: false,
-    parallel: false,
-};
-
-/// Constants of LFM2.
-const LFM2: Architecture = Architecture {
-    name: "lfm2",
-    head_norms: HeadNorms::PerHead,
-    windows: Windows::All,
-    convolutions: true,
-    ..QWEN2
-};
-
-/// Constants of Qwen3.5.
-const QWEN35: Architecture = Architecture {
-    name: "qwen35",
-    norms: Norms::BeforeAsPost,
-    head_norms: HeadNorms::PerHead,
-    delta_nets: Some(HeadOrder::Tiled),
-    mtp: true,
-    ..QWEN2
-};
-
-/// Constants of Granite.
-const GRANITE: Architecture =
-    Architecture { name: "granite", windows: Windows::Unsupported, divided_logits: true, ..LLAMA };
-
-/// Constants of Gemma 3.
-const GEMMA3: Architecture = Architecture {
-    name: "gemma3",
-    norms: Norms::Both,
-    head_norms: HeadNorms::PerHead,
-    gelu: true,
-    windows: Windows::AllBut(6, None),
-    local_rope: Some(10_000.0),
-    scaled_embedding: true,
-    scaled_by_width: Some(62),
-    ..QWEN2
-};
-
-/// Supported architectures.
-///
-/// The values follow `llama_model_rope_type` and `src/models` of llama.cpp, except that the windows of
-/// Mistral and Phi 3, which llama.cpp ignores, follow Hugging Face transformers.
-const ARCHITECTURES: [Architecture; 27] = [
-    Architecture { experts: Some(ExpertKind { always: false, ..EXPERTS }), ..LLAMA },
-    QWEN2,
-    Architecture { name: "qwen2moe", experts: Some(ExpertKind { normalised: false, ..EXPERTS }), ..QWEN2 },
-    Architecture { name: "qwen3", ..QWEN2 },
-    Architecture { name: "qwen3moe", experts: Some(EXPERTS), ..QWEN2 },
-    Architecture { name: "smollm3", no_rope_step: 4, windows: Windows::Unsupported, ..LLAMA },
-    Architecture { name: "mistral3", windows: Windows::Unsupported, ..LLAMA },
-    Architecture { name: "phi3", joined_gate: true, windows: Windows::All, ..QWEN2 },
-    GRANITE,
-    Architecture { name: "granitemoe", experts: Some(EXPERTS), ..GRANITE },
-    Architecture {
-        name: "olmo2",
-        norms: Norms::After,
-        head_norms: HeadNorms::Joint,
-        windows: Windows::AllBut(4, None),
-        local_rope: Some(0.0),
-        ..QWEN2
-    },
-    Architecture {
-        name: "glm4",
-        norms: Norms::Both,
-        joined_gate: true,
-        windows: Windows::Unsupported,
-        ..LLAMA
-    },
-    GEMMA3,
-    Architecture {
-        name: "gemma2",
-        head_norms: HeadNorms::IfPresent,
-        windows: Windows::AllBut(2, Some(4096)),
-        local_rope: None,
-        softcaps: (Some(50.0), Some(30.0)),
-        scaled_by_width: Some(46),
-        ..GEMMA3
-    },
-    Architecture {
-        name: "gemma4",
-        head_norms: HeadNorms::WithValues,
-        experts: Some(ExpertKind { always: false, parallel: true, ..EXPERTS }),
-        windows: Windows::Listed,
-        varied_layers: true,
-        attention_scale: Some(1.0),
-        softcaps: (None, Some(30.0)),
-        scaled_by_width: None,
-        ..GEMMA3
-    },
-    Architecture {
-        name: "exaone4",
-        norms: Norms::After,
-        head_norms: HeadNorms::PerHead,
-        windows: Windows::AllBut(4, None),
-        rope_in_windows_only: true,
-        ..QWEN2
-    },
-    Architecture {
-        name: "olmoe",
-        head_norms: HeadNorms::Joint,
-        experts: Some(ExpertKind { normalised: false, ..EXPERTS }),
-        ..QWEN2
-    },
-    Architecture {
-        name: "glm4moe",
-        norms: Norms::BeforeAsPost,
-        experts: Some(ExpertKind { weighting: Weighting::Sigmoid, normalised: false, ..EXPERTS }),
-        mtp: true,
-        ..QWEN2
-    },
-    Architecture {
-        name: "bailingmoe2",
-        head_norms: HeadNorms::PerHead,
-        experts: Some(ExpertKind { weighting: Weighting::Sigmoid, normalised: false, ..EXPERTS }),
-        ..QWEN2
-    },
-    Architecture { name: "seed_oss", norms: Norms::BeforeAsPost, ..QWEN2 },
-    Architecture {
-        name: "gpt-oss",
-        norms: Norms::BeforeAsPost,
-        experts: Some(ExpertKind { weighting: Weighting::SoftmaxOfChosen, clamped: true, ..EXPERTS }),
-        sinks: true,
-        windows: Windows::AllBut(2, None),
-        ..QWEN2
-    },
-    LFM2,
-    Architecture {
-        name: "lfm2moe",
-        experts: Some(ExpertKind { weighting: Weighting::Sigmoid, ..EXPERTS }),
-        ..LFM2
-    },
-    QWEN35,
-    Architecture { name: "qwen35moe", experts: Some(EXPERTS), ..QWEN35 },
-    Architecture {
-        name: "qwen3next",
-        delta_nets: Some(HeadOrder::Grouped),
-        experts: Some(EXPERTS),
-        ..QWEN35
-    },
-    Architecture {
-        name: "llama4",
-        head_norms: HeadNorms::Unit,
-        experts: Some(ExpertKind {
-            weighting: Weighting::Sigmoid,
-            normalised: false,
-            interleaved: true,
-            scales_input: true,
-            ..EXPERTS
-        }),
-        windows: Windows::ChunksOfAllBut(4, 8192),
-        no_rope_step: 4,
-        query_temperature: Some(QueryTemperature {
-            scale: 0.1,
-            period: 8192,
-            offset: 1,
-            unrotated_only: true,
-        }),
-        ..LLAMA
-    },
-];
-
-/// Number of experts of the size of Llama 4 without norms of queries and keys (Maverick).
-const EXPERTS_WITHOUT_HEAD_NORMS: usize = 128;
-
-/// Returns `true` if models of this `general.architecture` run. The file itself may still be refused.
-pub fn runs_architecture(name: &str) -> bool {
-    ARCHITECTURES.iter().any(|row| row.name == name)
-}
-
 impl ModelSpec {
     /// Reads the parameters from the metadata of a model file.
     ///
     /// # Errors
-    /// [`Error::UnsupportedModel`] for an unsupported architecture or feature,
-    /// [`Error::InvalidModelFile`] for missing or invalid values.
+    /// [`hunch_error::Error::UnsupportedModel`] for an unsupported architecture or feature,
+    /// [`hunch_error::Error::InvalidModelFile`] for missing or invalid values.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
         let reader = Reader { gguf, prefix: gguf.require_str("general.architecture")? };
         let Some(architecture) = ARCHITECTURES.iter().find(|row| row.name == reader.prefix) else {
@@ -695,77 +434,8 @@ impl ModelSpec {
     }
 }
 
-struct Reader<'a> {
-    gguf: &'a Gguf,
-    prefix: &'a str,
-}
-
 impl Reader<'_> {
-    fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.prefix)
-    }
-
-    fn invalid(&self, reason: String) -> Error {
-        Error::InvalidModelFile { path: self.gguf.path.clone(), reason }
-    }
-
-    fn unsupported(&self, reason: String) -> Error {
-        Error::UnsupportedModel { path: self.gguf.path.clone(), reason }
-    }
-
-    fn optional_size(&self, name: &str, max: usize) -> Result<Option<usize>> {
-        let key = self.key(name);
-        match self.gguf.u32(&key) {
-            None if self.gguf.metadata.contains_key(&key) => {
-                Err(self.invalid(format!("{key} is not a whole number")))
-            }
-            None => Ok(None),
-            Some(value) if value >= 1 && value as usize <= max => Ok(Some(value as usize)),
-            Some(value) => Err(self.invalid(format!("{key} is {value}, but it must be 1 to {max}"))),
-        }
-    }
-
-    fn size(&self, name: &str, max: usize) -> Result<usize> {
-        self.optional_size(name, max)?.ok_or_else(|| self.invalid(format!("{} is missing", self.key(name))))
-    }
-
-    fn positive(&self, name: &str, default: f32) -> Result<f32> {
-        let value = self.gguf.f32(&self.key(name)).unwrap_or(default);
-        if value.is_finite() && value > 0.0 {
-            return Ok(value);
-        }
-        Err(self.invalid(format!("{} is {value}, but it must be positive", self.key(name))))
-    }
-
-    fn epsilon(&self) -> Result<f64> {
-        let eps = self.positive("attention.layer_norm_rms_epsilon", 1e-5)?;
-        if eps < 0.1 {
-            return Ok(f64::from(eps));
-        }
-        Err(self.invalid(format!("the epsilon of the norms is {eps}, but it must be below 0.1")))
-    }
-
-    fn vocabulary(&self) -> Result<usize> {
-        let embedding = self
-            .gguf
-            .tensors
-            .get("token_embd.weight")
-            .ok_or_else(|| self.invalid("the tensor token_embd.weight is missing".into()))?;
-        match embedding.shape[..] {
-            [n_vocab, _] if n_vocab >= 1 => Ok(n_vocab),
-            _ => Err(self.invalid(format!("token_embd.weight has the shape {:?}", embedding.shape))),
-        }
-    }
-
-    /// Reads a bound. Zero means none.
-    fn softcap(&self, name: &str, default: Option<f32>) -> Result<Option<f32>> {
-        match self.gguf.f32(&self.key(name)) {
-            None => Ok(default),
-            Some(0.0) => Ok(None),
-            Some(_) => self.positive(name, 1.0).map(Some),
-        }
-    }
-
+    /// Refuses features of a model that no architecture here has.
     fn reject_unsupported_features(&self, architecture: &Architecture) -> Result<()> {
         self.reject_sections(architecture.delta_nets.is_some())?;
         if self.gguf.mtp_layer_alone().is_some() {

@@ -3,8 +3,10 @@
 use hunch_kernels::delta_net::{COLUMNS, DeltaShape, MAX_HEAD};
 use serde::{Deserialize, Serialize};
 
+use super::architectures::Architecture;
 use super::layers::MAX_CONVOLUTION;
-use super::{Architecture, Mixer, Reader, state};
+use super::reader::Reader;
+use super::{Mixer, state};
 use hunch_error::Result;
 
 /// Sizes of the [gated delta nets](hunch_kernels::delta_net) of a model.

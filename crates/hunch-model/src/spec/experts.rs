@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Reader;
+use super::reader::Reader;
 use hunch_error::Result;
 use hunch_kernels::activation::Activation;
 

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Architecture, Reader, Windows};
+use super::architectures::{Architecture, Windows};
+use super::reader::Reader;
 use hunch_error::Result;
 use hunch_kernels::LayerWindow;
 

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Architecture, Experts, LayerSpec, ModelSpec, Reader};
+use super::architectures::Architecture;
+use super::reader::Reader;
+use super::{Experts, LayerSpec, ModelSpec};
 use crate::gguf::{Gguf, TensorInfo};
 use hunch_error::Result;
 

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Architecture, KeyHeads, LayerSpec, Reader};
+use super::architectures::Architecture;
+use super::reader::Reader;
+use super::{KeyHeads, LayerSpec};
 use hunch_error::Result;
 
 /// Embeddings that each layer adds to the residual stream through a gate.

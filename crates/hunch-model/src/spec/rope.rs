@@ -1,6 +1,8 @@
 //! Parameters of rotary embeddings, read from GGUF metadata.
 
-use super::{Architecture, LayerRope, LayerSpec, LocalRope, QueryTemperature, Reader, RopeKind, Yarn};
+use super::architectures::Architecture;
+use super::reader::Reader;
+use super::{LayerRope, LayerSpec, LocalRope, QueryTemperature, RopeKind, Yarn};
 use crate::gguf::ROPE_HALVES;
 use hunch_error::Result;
 
