@@ -2,183 +2,32 @@
 //!
 //! [`crate::generate`] implements a generation. This module runs it and cancels it.
 
+mod load;
 mod occupation;
+mod stopwatch;
+mod thread;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
-use crate::event::{EventSink, GenerationEvent};
-use crate::generate::{
-    CacheUse, FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, OpenedModels, Prompt,
-    PromptEncoder, generate,
-};
-use crate::log::panic_text;
-use hunch_core::chat::Thinking;
-use hunch_core::method::Method;
-use hunch_core::model::ModelMemory;
-use hunch_core::stats::Stopwatch;
+use crate::event::EventSink;
+use crate::generate::{CacheUse, GenerationPlan, LoadPlan, Models, Prompt};
 use hunch_error::{Error, Result, RunningWork};
 use hunch_model::device::Compute;
-use hunch_model::text::Tokenizer;
-use occupation::{Occupied, Running, release, release_after};
+use load::{are_loaded, load};
+use occupation::{Occupied, Running, release};
 use parking_lot::Mutex;
+use thread::{Job, MeasureWork, Worker, guarded, spawn};
 
+pub(crate) use load::release_memory;
+pub use load::{LoadFailure, Loaded};
 pub use occupation::EngineHold;
-
-/// A stopwatch that measures wall time from its creation.
-pub struct WallClock(Instant);
-
-impl WallClock {
-    /// Starts a stopwatch.
-    pub fn start() -> Self {
-        Self(Instant::now())
-    }
-}
-
-impl Stopwatch for WallClock {
-    fn elapsed(&self) -> Duration {
-        self.0.elapsed()
-    }
-}
-
-/// A stopwatch that counts only while resumed. Starts paused.
-pub struct PausableStopwatch {
-    origin: Instant,
-    /// Nanoseconds counted before the last pause.
-    counted: AtomicU64,
-    /// Nanoseconds from the origin to the last resume; [`PAUSED`] while paused.
-    since: AtomicU64,
-}
-
-const PAUSED: u64 = u64::MAX;
+pub use stopwatch::{PausableStopwatch, WallClock};
 
 /// Longest wait for the thread of an engine that is dropped.
 const SHUT_DOWN_WITHIN: Duration = Duration::from_secs(2);
-
-impl Default for PausableStopwatch {
-    fn default() -> Self {
-        Self { origin: Instant::now(), counted: AtomicU64::new(0), since: AtomicU64::new(PAUSED) }
-    }
-}
-
-impl PausableStopwatch {
-    fn now(&self) -> u64 {
-        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(PAUSED - 1)
-    }
-
-    /// Starts counting.
-    pub fn resume(&self) {
-        let _ = self.since.compare_exchange(PAUSED, self.now(), Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// Stops counting.
-    pub fn pause(&self) {
-        let since = self.since.swap(PAUSED, Ordering::Relaxed);
-        if since != PAUSED {
-            self.counted.fetch_add(self.now() - since, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Stopwatch for PausableStopwatch {
-    fn elapsed(&self) -> Duration {
-        let since = self.since.load(Ordering::Relaxed);
-        let running = if since == PAUSED { 0 } else { self.now() - since };
-        Duration::from_nanos(self.counted.load(Ordering::Relaxed) + running)
-    }
-}
-
-/// Description of the loaded models.
-#[derive(Clone)]
-pub struct Loaded {
-    /// Encoder of prompts for the target.
-    pub encoder: Arc<PromptEncoder>,
-    /// Plan that loads the models again.
-    pub plan: LoadPlan,
-    /// Tokeniser of the target.
-    pub tokenizer: Arc<Tokenizer>,
-    /// Name of the target.
-    pub target: String,
-    /// Name of the draft model, if one was loaded.
-    pub draft: Option<String>,
-    /// Bytes of weights read by one pass of the target, and of the draft model.
-    pub read_by_a_pass: (u64, Option<u64>),
-    /// Context length, in tokens.
-    pub context: usize,
-    /// Methods that they can run, plain first, then the most recommended ones.
-    pub methods: Vec<Method>,
-    /// Warning about the target's chat template.
-    pub template_note: Option<String>,
-    /// Why they do not run on the kernels of their device.
-    pub device_note: Option<String>,
-    /// Why the target's own MTP layer does not draft.
-    pub head_note: Option<String>,
-    /// Choices of reasoning that the target's chat template has.
-    pub thinking: Vec<Thinking>,
-    /// The device of the draft model, if the target is on a GPU.
-    pub draft_placement: Option<String>,
-}
-
-/// An error of loading, and the state it left.
-#[derive(Debug)]
-pub struct LoadFailure {
-    /// The error.
-    pub error: Error,
-    /// True if no model is in memory now.
-    pub empty: bool,
-}
-
-impl From<Error> for LoadFailure {
-    /// Converts an error that left the loaded models unchanged.
-    fn from(error: Error) -> Self {
-        Self { error, empty: false }
-    }
-}
-
-enum Job {
-    Load {
-        plan: Box<LoadPlan>,
-        make_room: bool,
-        reply: Sender<Result<Loaded, LoadFailure>>,
-    },
-    Unload {
-        reply: Sender<Result<()>>,
-    },
-    Generate {
-        id: u32,
-        prompt: Prompt,
-        plan: Box<GenerationPlan>,
-        cancel: Arc<AtomicBool>,
-        sink: Box<dyn EventSink>,
-    },
-    Measure {
-        id: u32,
-        kind: RunningWork,
-        work: MeasureWork,
-        cancel: Arc<AtomicBool>,
-    },
-    Shutdown,
-}
-
-impl Job {
-    /// Returns a generation or other work on the models; `None` for the rest.
-    fn running(&self) -> Option<Running> {
-        let (id, work, cancel) = match self {
-            Self::Generate { id, cancel, .. } => (*id, RunningWork::Answer, cancel),
-            Self::Measure { id, kind, cancel, .. } => (*id, *kind, cancel),
-            Self::Load { .. } | Self::Unload { .. } | Self::Shutdown => return None,
-        };
-        Some(Running { id, work, cancel: cancel.clone() })
-    }
-}
-
-/// A measurement job. Takes the models and a function that returns true once the job is cancelled. Returns a
-/// callback to run after the engine is released.
-type MeasureWork = Box<dyn FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Box<dyn FnOnce() + Send> + Send>;
 
 /// A handle to the engine's thread. A thread that ended is started again by the next job.
 pub struct Engine {
@@ -187,15 +36,6 @@ pub struct Engine {
     models: Arc<Mutex<Option<Models>>>,
     occupied: Occupied,
     worker: Mutex<Worker>,
-}
-
-/// The channels to the thread.
-struct Worker {
-    jobs: Sender<Job>,
-    /// Disconnected once the thread has ended.
-    ended: Receiver<()>,
-    /// True if no thread may be started any more.
-    shut_down: bool,
 }
 
 impl Engine {
@@ -482,188 +322,6 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.shutdown(SHUT_DOWN_WITHIN);
     }
-}
-
-/// Starts the engine's thread.
-fn spawn(compute: &Compute, models: &Arc<Mutex<Option<Models>>>, occupied: &Occupied) -> Result<Worker> {
-    let (jobs, inbox) = channel();
-    let (alive, ended) = channel();
-    let (compute, models, occupied) = (compute.clone(), models.clone(), occupied.clone());
-    let run = move || {
-        let end = ThreadEnd { inbox: Some(inbox), occupied, _alive: alive };
-        if let Some(inbox) = &end.inbox {
-            work(&compute, inbox, &end.occupied, &mut models.lock());
-        }
-    };
-    thread::Builder::new()
-        .name("hunch-engine".into())
-        .spawn(run)
-        .map_err(|e| Error::Internal(format!("the engine's thread could not be started: {e}")))?;
-    Ok(Worker { jobs, ended, shut_down: false })
-}
-
-/// Releases the engine and closes a channel when the thread ends, by a panic too.
-struct ThreadEnd {
-    inbox: Option<Receiver<Job>>,
-    occupied: Occupied,
-    /// Dropped last.
-    _alive: Sender<()>,
-}
-
-impl Drop for ThreadEnd {
-    fn drop(&mut self) {
-        // Release after the inbox is dropped, so that a job lost in it does not leave the engine busy.
-        self.inbox = None;
-        release(&self.occupied);
-    }
-}
-
-fn work(compute: &Compute, inbox: &Receiver<Job>, occupied: &Occupied, models: &mut Option<Models>) {
-    while let Ok(job) = inbox.recv() {
-        if matches!(job, Job::Shutdown) {
-            break;
-        }
-        // A panic closes the job's reply channel or drops its sink, which ends the wait for it.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job.run(compute, occupied, models))) {
-            release(occupied);
-            tracing::error!("An engine job panicked.");
-            drop(panic);
-        }
-    }
-}
-
-impl Job {
-    fn run(self, compute: &Compute, occupied: &Occupied, models: &mut Option<Models>) {
-        match self {
-            Self::Shutdown => {}
-            Self::Load { plan, make_room, reply } => {
-                let loaded = guarded(|| load_or_restore(models, &plan, make_room, compute));
-                let mut free = occupied.lock();
-                free.free_since = Instant::now();
-                free.record_caches(models);
-                drop(free);
-                let empty = models.is_none();
-                // Fails if the caller is gone. The models stay loaded.
-                let _ = reply.send(loaded.map_err(|error| LoadFailure { error, empty }));
-            }
-            Self::Unload { reply } => {
-                // A job that was queued in the meantime needs the models.
-                let idle = occupied.lock().check_free();
-                if idle.is_ok() {
-                    *models = None;
-                    release_memory(compute);
-                    occupied.lock().record_caches(models);
-                }
-                let _ = reply.send(idle);
-            }
-            Self::Measure { work, cancel, .. } => {
-                let callback = work(models, &|| cancel.load(Ordering::Relaxed));
-                release_after(models, occupied);
-                callback();
-            }
-            Self::Generate { id, prompt, plan, cancel, mut sink } => {
-                let ended = guarded(|| {
-                    let models = models.as_mut().ok_or(Error::NoModel)?;
-                    let clock = WallClock::start();
-                    let stopped = || cancel.load(Ordering::Relaxed);
-                    let FittingPrompt { ids, dropped, template_note } =
-                        models.encoder().fitting_ids(&prompt, (plan.max_tokens, plan.thinking), &stopped)?;
-                    let begun = prompt.begun();
-                    let context = GenerationContext {
-                        id,
-                        clock: &clock,
-                        begun,
-                        dropped,
-                        cancelled: &stopped,
-                        strict_drafts: false,
-                        template_note: template_note.as_deref(),
-                        constraint: None,
-                        shown: &[],
-                    };
-                    generate(models, &ids, &plan, &context, sink.as_mut())
-                });
-                // Released before the last event is sent, so that its receiver can start the next generation.
-                release_after(models, occupied);
-                match ended {
-                    Ok(finished) => sink.send(finished.into_event()),
-                    Err(error) => sink.send(GenerationEvent::Failed { error: (&error).into() }),
-                }
-            }
-        }
-    }
-}
-
-/// Returns the memory of dropped tensors to the system. A GPU keeps the buffers until it is synchronised.
-pub(crate) fn release_memory(compute: &Compute) {
-    // A device that fails here also fails at its next use, which reports the error.
-    let _ = compute.synchronise();
-}
-
-/// Returns whether a plan's target is loaded. A file that is gone does not unload its model.
-fn is_target_of(models: &Models, plan: &LoadPlan) -> bool {
-    models.has_target_of(plan) || (models.plan().target == plan.target && !plan.target.exists())
-}
-
-/// Returns whether the target and the draft model of a plan are loaded.
-fn are_loaded(models: &Models, plan: &LoadPlan) -> bool {
-    is_target_of(models, plan) && models.plan().draft == plan.draft
-}
-
-/// Loads the models of a plan. After an error, models that were unloaded for them are loaded again.
-fn load_or_restore(
-    models: &mut Option<Models>,
-    plan: &LoadPlan,
-    make_room: bool,
-    compute: &Compute,
-) -> Result<Loaded> {
-    let before = models.as_ref().map(Models::plan);
-    load(models, plan, make_room, compute).inspect_err(|_| {
-        // The first error matters. The caller sees from `models` if the reload failed too.
-        if let (None, Some(before)) = (&models, before) {
-            *models = Models::load_by(&before, compute).ok();
-        }
-    })
-}
-
-/// Loads the models of a plan. After an error, models that were unloaded for them stay unloaded.
-fn load(models: &mut Option<Models>, plan: &LoadPlan, make_room: bool, compute: &Compute) -> Result<Loaded> {
-    if let Some(models) = models.as_mut().filter(|models| models.has_target_of(plan)) {
-        models.change_draft(plan, compute)?;
-    } else {
-        let opened = OpenedModels::open(plan)?;
-        if make_room {
-            *models = None;
-        }
-        release_memory(compute);
-        *models = Some(Models::of(opened, compute)?);
-    }
-    release_memory(compute);
-    let models = models.as_ref().expect("models were loaded above");
-    let (of_target, of_draft) = models.memory();
-    let read = |memory: ModelMemory| memory.read_by_a_pass as u64;
-    Ok(Loaded {
-        encoder: models.encoder().clone(),
-        plan: models.plan(),
-        tokenizer: models.encoder().tokenizer().clone(),
-        target: models.target_name(),
-        draft: models.draft_name(),
-        read_by_a_pass: (read(of_target), of_draft.map(read)),
-        context: models.context(),
-        methods: models.usable_methods(),
-        thinking: models.encoder().thinking_switches().choices(),
-        template_note: models.encoder().template_note(),
-        device_note: models.device_note(),
-        head_note: models.head_note().map(str::to_owned),
-        draft_placement: models.draft_placement().map(str::to_owned),
-    })
-}
-
-/// Converts a panic into an error, so that it does not end the window.
-fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic_text(panic.as_ref());
-        Err(Error::Internal(format!("the engine stopped unexpectedly ({text})")))
-    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
 //! Tests of panics, hangs and the end of the engine's thread.
 
 use std::panic::panic_any;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::Instant;
 
 use super::*;
+use crate::event::GenerationEvent;
 use hunch_model::device::DeviceChoice;
 
 /// Timeout for a busy machine. A passing test does not wait for it.
