@@ -1,5 +1,6 @@
-//! The protocol of OpenAI: `/v1/chat/completions`, `/v1/completions` and `/v1/models`.
+//! The protocol of OpenAI: `/v1/chat/completions`, `/v1/completions` and `/v1/models`. Requests are read here.
 
+mod response;
 mod tools;
 
 use std::sync::Arc;
@@ -7,25 +8,21 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
-use axum::response::sse::Event;
 use hunch_core::chat::Thinking;
 use hunch_core::session::TOP_TOKENS;
-use hunch_core::token::TokenId;
-use hunch_model::text::{AnswerFormat, Tokenizer, ToolCallParser, ToolPart};
+use hunch_model::text::AnswerFormat;
+use response::{Chunks, Endpoint, Shape};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
 
-use super::answer::{self, Ask, Calling, Question, RunningAnswer, Whole, text_of};
+use super::answer::{self, Ask, Calling, Question};
 use super::body::{self, Fields, OneOrMany, is_nothing};
-use super::errors::{Failure, FailureKind, Protocol, json_response};
-use super::tools::{AnswerPiece, History, pieces};
-use super::{Served, Server, find_model, hunch_field, sse, thinking};
-use crate::event::{RoundEvent, StopReason, TokenEvent};
-use crate::generate::{Finished, GenerationPlan, Prompt};
+use super::errors::{Failure, FailureKind, json_response};
+use super::tools::History;
+use super::{Served, Server, find_model, sse, thinking};
+use crate::generate::{GenerationPlan, Prompt};
 
-/// Log probability of a token that was not among the most likely ones, as OpenAI reports it.
-const UNLIKELY: f64 = -9999.0;
 /// Default length of a completion without a chat, as OpenAI's.
 const COMPLETION_TOKENS: usize = 16;
 
@@ -171,24 +168,6 @@ impl Completion {
             },
         }
     }
-}
-
-/// Endpoint of a response.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Endpoint {
-    Chat,
-    Completions,
-}
-
-/// Form and contents of a response.
-struct Shape {
-    endpoint: Endpoint,
-    id: String,
-    created: u64,
-    include_usage: bool,
-    has_hunch_field: bool,
-    /// Number of alternatives for each token, if log probabilities were asked for.
-    logprobs: Option<usize>,
 }
 
 /// Answers `/v1/chat/completions`.
@@ -386,263 +365,4 @@ fn alternatives(chat: &Chat) -> Result<Option<usize>, Failure> {
         return Err(Failure::of_param("top_logprobs", message));
     }
     Ok(chat.logprobs.then_some(top as usize))
-}
-
-/// Returns the reason for the end. `called` is `true` if the answer has calls of tools.
-fn finish_reason(stop: &StopReason, called: bool) -> &'static str {
-    match stop {
-        StopReason::EndOfTurn | StopReason::StopString if called => "tool_calls",
-        StopReason::MaxTokens | StopReason::ContextFull => "length",
-        StopReason::EndOfTurn | StopReason::StopString | StopReason::Cancelled => "stop",
-    }
-}
-
-fn usage(answer: &RunningAnswer, finished: &Finished) -> Value {
-    let (prompt, generated) = (answer.prompt_tokens, finished.stats.generated_tokens as usize);
-    json!({
-        "prompt_tokens": prompt,
-        "completion_tokens": generated,
-        "total_tokens": prompt + generated,
-        "prompt_tokens_details": { "cached_tokens": answer.cached_tokens() },
-    })
-}
-
-fn log_probability(p: f32) -> f64 {
-    if p > 0.0 { f64::from(p).ln() } else { UNLIKELY }
-}
-
-/// Returns the log probabilities of tokens, with this many alternatives each.
-fn log_probabilities(tokenizer: &Tokenizer, tokens: &[TokenEvent], count: usize) -> Value {
-    let entry = |id: TokenId, p: f32| {
-        let bytes = tokenizer.token_bytes(id);
-        json!({ "token": String::from_utf8_lossy(&bytes), "logprob": log_probability(p), "bytes": &bytes[..] })
-    };
-    let content = tokens.iter().map(|token| {
-        let mut described = entry(token.id, token.confidence);
-        let top = token.top.iter().take(count).map(|other| entry(other.0, other.2));
-        described["top_logprobs"] = top.collect();
-        described
-    });
-    json!({ "content": content.collect::<Vec<_>>() })
-}
-
-/// Returns the log probabilities of tokens in the form of completions, with this many alternatives each and the token
-/// itself. `from` is the number of characters of the answer before these tokens.
-fn completion_log_probabilities(
-    tokenizer: &Tokenizer,
-    tokens: &[TokenEvent],
-    count: usize,
-    from: usize,
-) -> Value {
-    // OpenAI's form of bytes that are no text of their own.
-    let name = |id: TokenId| {
-        String::from_utf8(tokenizer.token_bytes(id)).unwrap_or_else(|bytes| {
-            let bytes = bytes.into_bytes();
-            bytes.iter().fold("bytes:".to_owned(), |name, byte| format!("{name}\\x{byte:02x}"))
-        })
-    };
-    let top = |token: &TokenEvent| -> Map<String, Value> {
-        let others = token.top.iter().take(count).map(|other| (other.0, other.2));
-        let all = others.chain([(token.id, token.confidence)]);
-        all.map(|(id, p)| (name(id), json!(log_probability(p)))).collect()
-    };
-    let offsets = tokens.iter().scan(from, |next, token| {
-        let offset = *next;
-        *next += token.text.chars().count();
-        Some(offset)
-    });
-    json!({
-        "tokens": tokens.iter().map(|token| name(token.id)).collect::<Vec<_>>(),
-        "token_logprobs": tokens.iter().map(|token| log_probability(token.confidence)).collect::<Vec<_>>(),
-        "top_logprobs": tokens.iter().map(top).collect::<Vec<_>>(),
-        "text_offset": offsets.collect::<Vec<_>>(),
-    })
-}
-
-impl Shape {
-    fn object(&self, chunk: bool) -> &'static str {
-        match (self.endpoint, chunk) {
-            (Endpoint::Chat, true) => "chat.completion.chunk",
-            (Endpoint::Chat, false) => "chat.completion",
-            (Endpoint::Completions, _) => "text_completion",
-        }
-    }
-
-    fn head(&self, server: &Served, chunk: bool, choices: Value) -> Value {
-        json!({
-            "id": self.id,
-            "object": self.object(chunk),
-            "created": self.created,
-            "model": server.model.name,
-            "system_fingerprint": concat!("hunch-", env!("CARGO_PKG_VERSION")),
-            "choices": choices,
-        })
-    }
-
-    /// Returns the log probabilities of tokens that follow `from` characters of the answer.
-    fn logprobs(&self, server: &Served, tokens: &[TokenEvent], from: usize) -> Value {
-        let tokenizer = server.model.encoder.tokenizer();
-        match (self.logprobs, self.endpoint) {
-            (None, _) => Value::Null,
-            (Some(count), Endpoint::Chat) => log_probabilities(tokenizer, tokens, count),
-            (Some(count), Endpoint::Completions) => {
-                completion_log_probabilities(tokenizer, tokens, count, from)
-            }
-        }
-    }
-
-    fn whole(
-        &self,
-        server: &Served,
-        answer: &RunningAnswer,
-        whole: &Whole,
-        parser: Option<ToolCallParser>,
-    ) -> Value {
-        let text = whole.text();
-        let pieces = match parser {
-            Some(parser) => pieces(parser, &text),
-            None => vec![AnswerPiece::Text(text)],
-        };
-        let called = pieces.iter().any(|piece| matches!(piece, AnswerPiece::Call { .. }));
-        let mut choice = json!({
-            "index": 0,
-            "logprobs": self.logprobs(server, &whole.tokens, 0),
-            "finish_reason": finish_reason(&whole.finished.stop, called),
-        });
-        match self.endpoint {
-            Endpoint::Chat => choice["message"] = tools::message(server, pieces),
-            Endpoint::Completions => choice["text"] = json!(whole.text()),
-        }
-        let mut response = self.head(server, false, json!([choice]));
-        response["usage"] = usage(answer, &whole.finished);
-        if self.has_hunch_field {
-            response["hunch"] = hunch_field::of_whole(answer, whole);
-        }
-        response
-    }
-
-    /// Returns a chunk with tokens that follow `from` characters of the answer, or `None` if it would be empty.
-    fn chunk(&self, server: &Served, tokens: &[TokenEvent], from: usize) -> Option<Value> {
-        let text = text_of(tokens);
-        let empty =
-            text.is_empty() && (tokens.is_empty() || self.logprobs.is_none()) && !self.has_hunch_field;
-        let logprobs = || self.logprobs_of_chunk(server, tokens, from);
-        (!empty).then(|| self.delta(server, json!({ "content": text }), &text, logprobs(), None))
-    }
-
-    fn logprobs_of_chunk(&self, server: &Served, tokens: &[TokenEvent], from: usize) -> Value {
-        if tokens.is_empty() { Value::Null } else { self.logprobs(server, tokens, from) }
-    }
-
-    fn delta(
-        &self,
-        server: &Served,
-        delta: Value,
-        text: &str,
-        logprobs: Value,
-        finish: Option<&str>,
-    ) -> Value {
-        let mut choice = json!({ "index": 0, "logprobs": logprobs, "finish_reason": finish });
-        match self.endpoint {
-            Endpoint::Chat => choice["delta"] = delta,
-            Endpoint::Completions => choice["text"] = json!(text),
-        }
-        self.head(server, true, json!([choice]))
-    }
-}
-
-/// Writes an answer as chunks.
-struct Chunks {
-    server: Served,
-    shape: Shape,
-    /// Reader of calls, if the answer may have some.
-    parser: Option<ToolCallParser>,
-    /// Characters of the answer so far.
-    sent_chars: usize,
-}
-
-impl Chunks {
-    /// Returns the chunks of a round of an answer that may have calls. The first one has the field `hunch`.
-    fn round_with_calls(
-        &self,
-        parser: &ToolCallParser,
-        parts: Vec<ToolPart>,
-        answer: &RunningAnswer,
-        round: &RoundEvent,
-    ) -> Vec<Event> {
-        let Self { server, shape, .. } = self;
-        let mut deltas = tools::deltas(server, parser, parts);
-        let has_more = shape.has_hunch_field || shape.logprobs.is_some() && !round.tokens.is_empty();
-        if deltas.is_empty() && has_more {
-            deltas.push(json!({ "content": "" }));
-        }
-        let chunk = |(i, delta)| {
-            let tokens = if i == 0 { &round.tokens[..] } else { &[] };
-            let logprobs = shape.logprobs_of_chunk(server, tokens, self.sent_chars);
-            let mut chunk = shape.delta(server, delta, "", logprobs, None);
-            if i == 0 && shape.has_hunch_field {
-                chunk["hunch"] = hunch_field::of_round(answer, round);
-            }
-            sse::data(&chunk)
-        };
-        deltas.into_iter().enumerate().map(chunk).collect()
-    }
-}
-
-impl sse::Writer for Chunks {
-    fn begin(&mut self, _: &RunningAnswer) -> Vec<Event> {
-        if self.shape.endpoint == Endpoint::Completions {
-            return Vec::new();
-        }
-        let role = json!({ "role": "assistant", "content": "" });
-        vec![sse::data(&self.shape.delta(&self.server, role, "", Value::Null, None))]
-    }
-
-    fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
-        if let Some(mut parser) = self.parser.take() {
-            let parts = parser.push(&text_of(&round.tokens));
-            let events = self.round_with_calls(&parser, parts, answer, round);
-            self.parser = Some(parser);
-            return events;
-        }
-        let chunk = self.shape.chunk(&self.server, &round.tokens, self.sent_chars);
-        self.sent_chars += text_of(&round.tokens).chars().count();
-        let Some(mut chunk) = chunk else { return Vec::new() };
-        if self.shape.has_hunch_field {
-            chunk["hunch"] = hunch_field::of_round(answer, round);
-        }
-        vec![sse::data(&chunk)]
-    }
-
-    fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event> {
-        let Self { server, shape, parser, sent_chars } = self;
-        let mut text = text_of(&finished.held);
-        let (mut events, mut called) = (Vec::new(), false);
-        if let Some(parser) = parser {
-            let mut parts = parser.push(&std::mem::take(&mut text));
-            parts.extend(parser.finish());
-            let deltas = tools::deltas(server, parser, parts).into_iter();
-            events.extend(deltas.map(|delta| sse::data(&shape.delta(server, delta, "", Value::Null, None))));
-            called = parser.has_called();
-        }
-        let delta = if text.is_empty() { json!({}) } else { json!({ "content": text }) };
-        let reason = Some(finish_reason(&finished.stop, called));
-        let logprobs = shape.logprobs_of_chunk(server, &finished.held, *sent_chars);
-        let mut last = shape.delta(server, delta, &text, logprobs, reason);
-        if shape.has_hunch_field {
-            last["hunch"] = hunch_field::of_end(answer, finished);
-        }
-        events.push(sse::data(&last));
-        if shape.include_usage {
-            let mut counts = shape.head(server, true, json!([]));
-            counts["usage"] = usage(answer, finished);
-            events.push(sse::data(&counts));
-        }
-        events.push(Event::default().data("[DONE]"));
-        events
-    }
-
-    fn failed(&mut self, failure: &Failure) -> Vec<Event> {
-        vec![sse::data(&failure.body(Protocol::OpenAi))]
-    }
 }
