@@ -4,39 +4,18 @@
 import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
-import type {
-  AnsweredBy,
-  AnswerSettings,
-  Asking,
-  Attachment,
-  ErrorInfo,
-  GenerationEvent,
-  StreamMessage,
-  Thinking,
-} from '../ipc/schema.gen';
-import { EventStream } from '../ipc/stream';
+import type { AnsweredBy, AnswerSettings, Asking, Attachment, ErrorInfo, Thinking } from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 import { Answer } from './answer.svelte';
 import { AnswerLoader } from './answerLoader';
-import { FrameBuffer, pagePace, type Pace } from './frame';
+import { pagePace, type Pace } from './frame';
 import { Preferences } from './preferences.svelte';
 import { QuestionQueue, type Queued } from './questionQueue.svelte';
+import { RunningAnswer } from './runningAnswer';
 import type { Settings } from './settings.svelte';
 import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Place, type Question, type Refused, type Turn } from './thread.svelte';
 import { MessageDrafts } from './messageDrafts.svelte';
-
-/** A running generation. */
-interface Running {
-  /** The answer's conversation, whatever the reader opens meanwhile. */
-  thread: Thread;
-  answer: Answer;
-  stream: EventStream<GenerationEvent>;
-  buffer: FrameBuffer<GenerationEvent>;
-  /** Events that came before the prefix of the answer was known. */
-  early: GenerationEvent[] | null;
-  id: number | null;
-}
 
 /** A refused question, and why. */
 interface Refusal {
@@ -76,7 +55,7 @@ export class ActiveConversation {
   stopping = $state(false);
 
   #thread = $state.raw(new Thread());
-  #current = $state.raw<Running | null>(null);
+  #current = $state.raw<RunningAnswer | null>(null);
 
   /** `true` if an answer is being written, here or elsewhere. The engine writes one at a time. */
   running = $derived(this.#current !== null);
@@ -405,7 +384,7 @@ export class ActiveConversation {
     const running = this.#current;
     if (!running || this.stopping) return;
     this.stopping = true;
-    if (running.id !== null) this.#stopGeneration(running.id);
+    running.stop();
   }
 
   /** Shows a new conversation with its draft. An answer being written continues. */
@@ -494,7 +473,7 @@ export class ActiveConversation {
     thread.error = null;
     thread.turns = [...before, turn];
     this.stopping = false;
-    const running = this.#follow(thread, answer);
+    const running = new RunningAnswer(this.#host, this.#pace, thread, answer, (ended) => this.#end(ended));
     let ready = false;
     this.#current = running;
     try {
@@ -511,26 +490,20 @@ export class ActiveConversation {
         ...(by && { by }),
       };
       const begun = await thread.inOrder(async () => {
-        const receive = (message: StreamMessage) => running.stream.receive(message.generation_id, message);
-        const answering = await begin(this.#host, { conversation: thread.id, ...asked }, receive);
+        const request = { conversation: thread.id, ...asked };
+        const answering = await begin(this.#host, request, (message) => running.receive(message));
         this.#number(thread, answering.conversation);
         return answering;
       });
-      running.id = begun.generation_id;
-      running.stream.begin(begun.generation_id);
-      answer.apply(begun.prefix);
-      const early = running.early ?? [];
-      running.early = null;
-      running.buffer.add(early);
+      running.begin(begun);
       thread.add(asking, begun, { key: turn.key, answer, settings: { ...asked.settings, ...this.#callbacks.writer?.() } });
       this.#callbacks.changed();
       // It was stopped before the engine had numbered it.
-      if (this.stopping && !answer.over) this.#stopGeneration(begun.generation_id);
+      if (this.stopping && !answer.over) running.stop();
       return null;
     } catch (thrown) {
       const error = toErrorInfo(thrown);
-      running.stream.close();
-      answer.fail(error);
+      running.refuse(error);
       const any = !ready || error.code === 'busy';
       this.#end(running, !any);
       // Restores the turns from before.
@@ -572,43 +545,12 @@ export class ActiveConversation {
     else this.#callbacks.refusedElsewhere?.(error);
   }
 
-  #follow(thread: Thread, answer: Answer): Running {
-    const buffer = new FrameBuffer<GenerationEvent>(this.#pace.nextFrame, (events) => {
-      answer.apply(events);
-      if (answer.over) this.#end(running);
-    });
-    const stream = new EventStream<GenerationEvent>({
-      snapshot: (generationId, from) => call(this.#host, 'generation_snapshot', { generationId, from }),
-      deliver: (events) => (running.early ? running.early.push(...events) : buffer.add(events)),
-      lost: (error) => {
-        buffer.flush();
-        answer.fail(error);
-        this.#end(running);
-      },
-      clock: this.#pace.clock,
-    });
-    const running: Running = { thread, answer, stream, buffer, early: [], id: null };
-    return running;
-  }
-
   /** Ends the current answer, and asks the next question. */
-  #end(running: Running, asksNext = true): void {
+  #end(running: RunningAnswer, asksNext = true): void {
     if (this.#current !== running) return;
     this.#current = null;
     this.stopping = false;
     this.#callbacks.changed();
     if (asksNext) void this.askQueued();
-  }
-
-  #stopGeneration(generationId: number): void {
-    call(this.#host, 'stop_generation', { generationId }).catch((thrown: unknown) => {
-      const running = this.#current;
-      // A generation that has ended meanwhile is no failure. Its last events are on their way.
-      if (running?.id === generationId && !running.stream.over) {
-        running.stream.close();
-        running.answer.fail(toErrorInfo(thrown));
-        this.#end(running);
-      }
-    });
   }
 }
