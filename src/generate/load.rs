@@ -195,10 +195,19 @@ impl DraftInMemory {
     }
 }
 
-/// Warms a model up ([`Decoder::warm_up`]). `None` if it failed, which shows again when the model is used.
-pub(super) fn warm_up(model: &Decoder) -> Option<WarmTimes> {
+/// Warms a model up ([`Decoder::warm_up`]). A failure is logged, and shows again when the model is used.
+pub(super) fn warm_up(model: &Decoder) {
+    logged(model, model.warm_up());
+}
+
+/// As [`warm_up`], and times passes of the model after that. `None` if it failed.
+fn warm_times(model: &Decoder) -> Option<WarmTimes> {
+    logged(model, model.warm_up().and_then(|()| model.time_passes()))
+}
+
+fn logged<T>(model: &Decoder, warmed_up: Result<T>) -> Option<T> {
     let warned = |error: &Error| tracing::warn!("{} could not be warmed up. {error}", model.info().name);
-    model.warm_up().inspect_err(warned).ok()
+    warmed_up.inspect_err(warned).ok()
 }
 
 /// Returns what replaces kernels of the device for a model, and logs it.
@@ -254,7 +263,7 @@ impl OpenedModels {
             .map(|draft| DraftInMemory::read(draft, &tracker, plan.draft_device, compute))
             .transpose()?;
         let decoder = tracker.read(target.clone(), compute, tracker.context)?;
-        let warm = warm_up(&decoder);
+        let warm = warm_times(&decoder);
         let head = match &plan.head {
             Some(path) => {
                 UsualHead { head: Some(heads::open(path, &target, &decoder, compute)?), note: None }

@@ -41,7 +41,7 @@ fn every_method_keeps_the_text_and_the_rows_of_the_target() {
 
 fn every_method_keeps_the_text_of(architecture: &'static str) {
     let folder = tempfile::tempdir().unwrap();
-    // Every second one of four layers has attention.
+    // Every second of the four layers has attention.
     let target = Tiny { architecture, dtype: GgmlDType::Q8_0, layers: 4, ..tiny_heads::target() };
     let draft = Tiny { layers: 2, seed: 5, ..target }.write(folder.path(), "draft");
     let plan = LoadPlan {

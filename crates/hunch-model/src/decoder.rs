@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
@@ -17,7 +18,7 @@ use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
 use crate::metal::selftest::{KernelPart, SelfTest, SelfTestRecord};
 use crate::metal_executor::MetalExecutor;
-use crate::pass_timer::seconds_of;
+use crate::pass_timer::{PassTimer, TimingObserver, seconds_of};
 use crate::spec::{ModelSpec, STATE_STEP};
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::limits::MAX_ROWS;
@@ -324,18 +325,17 @@ impl Decoder {
         Some((1..=most).map(|rows| (rows, experts.growth(of_row, of_experts, rows))).collect())
     }
 
-    /// Runs passes that are not timed, and times a few after that. The cache stays as it is.
+    /// Runs passes before any is timed. The cache stays as it is.
     ///
     /// On a GPU they have all sizes with kernels of their own, so that no later pass compiles one. On the CPU they bring
     /// the weights into the caches, which takes a small model some 20 passes.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn warm_up(&self) -> Result<WarmTimes> {
+    pub fn warm_up(&self) -> Result<()> {
         let mut model = self.fork();
         if self.execution.backend == Backend::Cpu {
-            fill_caches(&mut *model)?;
-            return WarmTimes::measure(&mut *model);
+            return fill_caches(&mut *model);
         }
         let longest = WARM_UP_ROWS.into_iter().filter(|rows| *rows < self.spec.context_length);
         for rows in longest {
@@ -356,7 +356,29 @@ impl Decoder {
             model.truncate(0)?;
             model.device_chain(&[0], 2, LayerPlan::All, None, Some(draws))?;
         }
-        WarmTimes::measure(&mut *model)
+        Ok(())
+    }
+
+    /// Times passes of one row and of as many as verification may have, in turn, after a [`warm_up`](Self::warm_up). The
+    /// fastest of each count. The cache stays as it is.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn time_passes(&self) -> Result<WarmTimes> {
+        let mut model = self.fork();
+        let most = MAX_ROWS.min(self.spec.context_length);
+        let mut timer = PassTimer::of_warm(vec![most, 1]);
+        let mut time = |_, &rows: &usize| seconds_of_pass(&mut *model, rows).map(Some);
+        let begun = Instant::now();
+        while timer.rounds() == 0
+            || (timer.rounds() < TIMED_ROUNDS && begun.elapsed().as_secs_f64() < WARM_UP_SECONDS)
+        {
+            TimingObserver::none(|watch| timer.run(1, &mut time, watch))?;
+        }
+        let least = |rows| timer.since(0).least(&rows).unwrap_or_default();
+        let (plain, long) = (least(1), least(most));
+        let row = (most > 1 && plain > 0.0).then(|| (long / plain - 1.0) / (most - 1) as f64);
+        Ok(WarmTimes { plain_ms: 1e3 * plain, row })
     }
 
     /// Returns what executes the passes.
@@ -536,7 +558,7 @@ const WARM_UP_GAIN: f64 = 0.98;
 const WARM_UP_SECONDS: f64 = 0.25;
 
 /// Timed passes of each number of rows after a warm-up.
-const WARM_UP_RUNS: usize = 3;
+const TIMED_ROUNDS: usize = 3;
 
 /// Returns the positions that a window leaves visible.
 fn visible(window: Option<DraftWindow>) -> Option<Window> {
@@ -597,27 +619,6 @@ pub struct WarmTimes {
     /// Cost of a further row, in passes of one row: the mean over a pass of as many rows as verification may have. `None`
     /// if the context has one row.
     pub row: Option<f64>,
-}
-
-impl WarmTimes {
-    /// Times short and long passes in turn. The fastest of each count.
-    ///
-    /// # Errors
-    /// If a pass fails.
-    fn measure(model: &mut dyn LanguageModel) -> Result<Self> {
-        let rows = MAX_ROWS.min(model.info().context_length);
-        let (mut plain, mut long, mut spent) = (f64::INFINITY, f64::INFINITY, 0.0);
-        for run in 0..WARM_UP_RUNS {
-            if run > 0 && spent > WARM_UP_SECONDS {
-                break;
-            }
-            let (of_long, of_plain) = (seconds_of_pass(model, rows)?, seconds_of_pass(model, 1)?);
-            (plain, long) = (plain.min(of_plain), long.min(of_long));
-            spent += of_long + of_plain;
-        }
-        let row = (rows > 1 && plain > 0.0).then(|| (long / plain - 1.0) / (rows - 1) as f64);
-        Ok(Self { plain_ms: 1e3 * plain, row })
-    }
 }
 
 impl LanguageModel for Decoder {

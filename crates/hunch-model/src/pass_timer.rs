@@ -25,7 +25,7 @@ impl TimingObserver<'_> {
 /// Times a fixed list of passes, identified by keys of type `P`, in rounds.
 ///
 /// Each round runs every pass once, rotated by one against the round before, so that heat and other programs
-/// affect all passes alike. Round 0 warms up and is not kept.
+/// affect all passes alike. Round 0 warms up and is not kept, unless the passes are warm.
 pub struct PassTimer<P> {
     passes: Vec<P>,
     /// True if round 0 has run.
@@ -37,6 +37,11 @@ impl<P: Ord + Clone> PassTimer<P> {
     /// Creates a timer of these passes. A pass listed several times counts with the mean of its times in a round.
     pub fn new(passes: Vec<P>) -> Self {
         Self { passes, warm: false, rounds: Vec::new() }
+    }
+
+    /// Creates a timer of passes that have run before, so that every round is kept.
+    pub fn of_warm(passes: Vec<P>) -> Self {
+        Self { warm: true, ..Self::new(passes) }
     }
 
     /// Runs `rounds` more rounds, after the warm-up if it has not run yet. Returns false if it was stopped. Finished
