@@ -1,4 +1,4 @@
-//! The cost curve: cost of a pass by its rows, for the target and what drafts, with the floor set by memory bandwidth.
+//! The cost curve: cost of a pass by its rows, for the target and its drafters, with the floor set by memory bandwidth.
 
 use candle_core::{DType, Tensor};
 
@@ -64,6 +64,8 @@ pub fn measure(
     let mut timer =
         PassTimer::new([CurveTiming::Memory].into_iter().chain(passes).chain(copies).chain(drafts).collect());
     let text = text(&models)?;
+    let n_embd = models.target().info().n_embd;
+    let context = models.head().map_or(Ok(0), |head| read_context(head, n_embd, &text))?;
     let (mut of_target, mut of_draft) = (Routed::default(), Routed::default());
     let mut time = |round: usize, timed: &CurveTiming| {
         // Each round reads on in the text, because the experts of a mixture depend on it.
@@ -96,9 +98,10 @@ pub fn measure(
                 },
             ),
             CurveTiming::Head(tokens) => {
-                let n_embd = models.target().info().n_embd;
                 let Some((head, limits)) = models.head().zip(limits) else { return Ok(None) };
-                time_head(head, limits, tokens, n_embd, &text).map(Some)
+                let drafted = if limits.tokens_of_a_pass > 1 { tokens } else { limits.max_depth };
+                let seconds = time_head(head, (context, text[context]), n_embd, drafted)?;
+                Ok(Some(if limits.tokens_of_a_pass > 1 { seconds } else { seconds / drafted as f64 }))
             }
         }
     };
@@ -148,34 +151,31 @@ impl HeadLimits {
     }
 }
 
-/// Times a draft of `tokens` tokens after a text, in seconds. Tokens that are drafted one by one count with their mean
-/// in the longest draft.
-///
-/// The states of the target are made up, which changes no time.
-fn time_head(
-    head: &mut Head,
-    limits: HeadLimits,
-    tokens: usize,
-    n_embd: usize,
-    text: &[TokenId],
-) -> Result<f64> {
-    let in_one_pass = limits.tokens_of_a_pass > 1;
-    let drafted = if in_one_pass { tokens } else { limits.max_depth };
-    let taps = head.taps().len();
-    let states = |rows: usize| vec![vec![1.0; rows * n_embd]; taps];
+/// Reads the text that the timed drafts of a head follow, and returns its tokens: 0 for a head without a cache. The states
+/// of the target are made up, which changes no time.
+fn read_context(head: &mut Head, n_embd: usize, text: &[TokenId]) -> Result<usize> {
     let context = if head.has_cache() { CONTEXT.min(text.len().saturating_sub(1)) } else { 0 };
     if context > 0 {
-        head.logits(&states(context), &text[..context])?;
+        head.logits(&vec![vec![1.0; context * n_embd]; head.taps().len()], &text[..context])?;
     }
-    let (one, next) = (states(1), text[context]);
-    let seconds = seconds_of(|| {
-        head.logits_after(context, &one, &[next])?;
+    Ok(context)
+}
+
+/// Times a draft of `drafted` tokens, in seconds. `context` tokens were read, and `next` comes after them.
+fn time_head(
+    head: &mut Head,
+    (context, next): (usize, TokenId),
+    n_embd: usize,
+    drafted: usize,
+) -> Result<f64> {
+    let states = vec![vec![1.0; n_embd]; head.taps().len()];
+    seconds_of(|| {
+        head.logits_after(context, &states, &[next])?;
         for _ in 1..drafted {
             head.next_logits(next)?;
         }
         Ok(())
-    })?;
-    Ok(if in_one_pass { seconds } else { seconds / drafted as f64 })
+    })
 }
 
 /// Computes the costs of the drafters other than the draft model, as far as they were timed.

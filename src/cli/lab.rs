@@ -17,7 +17,7 @@ use hunch_core::method::Method;
 use hunch_core::pass_cost::ExpertCounts;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::token::TokenId;
-use hunch_error::Error;
+use hunch_error::{Error, Refusal};
 
 use super::drafting::load_models;
 use super::progress::Progress;
@@ -91,8 +91,9 @@ struct UnbiasedArgs {
 struct CostArgs {
     #[command(flatten)]
     models: ModelArgs,
-    /// Drafter to measure: draft-model, head or low-bit [default: the first that is loaded, else drafts are looked up]
-    #[arg(long, value_name = "METHOD", conflicts_with_all = ["draft_cost", "row_cost"])]
+    /// Drafter to measure: draft-model, head or low-bit [default: the first that is loaded; without one, drafts are
+    /// looked up]
+    #[arg(long, value_name = "METHOD", value_parser = measurable, conflicts_with_all = ["draft_cost", "row_cost"])]
     drafter: Option<Method>,
     /// Assume this cost of a drafted token, in target passes of one row [default: 0]
     #[arg(long, value_name = "C", conflicts_with_all = ["target", "draft"])]
@@ -107,9 +108,18 @@ impl CostArgs {
     fn costs(&self, draft: LabDraft) -> Result<MachineCosts> {
         match (self.draft_cost, self.row_cost) {
             (None, None) => measured(&self.models, self.drafter, draft),
-            (draft, row) => Ok(MachineCosts::assumed(draft.unwrap_or(0.0), row.unwrap_or(0.0))?),
+            (draft_cost, row_cost) => {
+                Ok(MachineCosts::assumed(draft_cost.unwrap_or(0.0), row_cost.unwrap_or(0.0))?)
+            }
         }
     }
+}
+
+/// Parses the name of a drafter whose passes can be measured.
+fn measurable(name: &str) -> std::result::Result<Method, String> {
+    const MEASURABLE: [Method; 3] = [Method::DraftModel, Method::Head, Method::LowBit];
+    let found = MEASURABLE.into_iter().find(|method| method.name() == name);
+    found.ok_or_else(|| format!("choose one of {}", MEASURABLE.map(Method::name).join(", ")))
 }
 
 #[derive(Args)]
@@ -191,12 +201,14 @@ impl PositionArgs {
     }
 }
 
-/// Returns the scores of the target and of a draft model or a head after these tokens, of a draft model on its shortlist.
+/// Returns the scores of the target and of its draft model or head after these tokens. A draft model scores its shortlist
+/// only.
 fn scores(models: &mut Models, context: Vec<TokenId>) -> Result<LogitPair> {
     let (target, draft) = models.scores_after(&context, &|| false)?;
     let draft = draft.ok_or_else(|| {
         Error::invalid(
-            "There is no draft model and no head. Name one with --draft or --head, or use the example position with --toy.",
+            "Nothing drafts at this position. Name a draft model with --draft, enter a longer --prompt, or use the example \
+             position with --toy.",
         )
     })?;
     Ok(LogitPair { target, draft, context })
@@ -414,9 +426,16 @@ fn serving_table(loads: &[ServedLoad]) -> String {
 
 /// Measures the costs of the models, like the window does.
 ///
-/// Without anything that drafts, drafts are looked up.
+/// Without anything that makes such drafts, they are looked up.
 fn measured(args: &ModelArgs, drafter: Option<Method>, draft: LabDraft) -> Result<MachineCosts> {
-    let models = load_models(args, &[])?;
+    if drafter == Some(Method::Head) && matches!(draft, LabDraft::Tree { .. }) {
+        return Err(Error::invalid(
+            "The cost of a head is measured for chains only. Leave out --siblings, or choose another --drafter.",
+        )
+        .into());
+    }
+    let methods: Vec<Method> = drafter.into_iter().collect();
+    let models = load_models(args, &methods)?;
     let progress = Progress::new();
     let curve = cost_curve::measure(&models, &args.compute()?, &|| false, &mut |done, total| {
         progress.step("timing passes, round", done, total);
@@ -428,9 +447,13 @@ fn measured(args: &ModelArgs, drafter: Option<Method>, draft: LabDraft) -> Resul
             eprintln!("{}: {line}.", costs.name);
         }
     }
-    let nothing_drafts = drafter.is_none() && curve.draft.is_none() && curve.drafters.is_empty();
-    let draft = if nothing_drafts { LabDraft::Lookup } else { draft };
-    Ok(MachineCosts::measured(&curve, drafter, draft)?)
+    let costs = match MachineCosts::measured(&curve, drafter, draft) {
+        Err(Error::Refused(Refusal::CostsNotMeasured)) if drafter.is_none() => {
+            MachineCosts::measured(&curve, None, LabDraft::Lookup)
+        }
+        costs => costs,
+    };
+    Ok(costs?)
 }
 
 /// Rows of the pass whose experts are shown.

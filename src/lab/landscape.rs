@@ -93,9 +93,8 @@ impl MachineCosts {
             return Ok(Self { draft, drafter: Some(Method::DraftModel), operations, ..free });
         }
         let is_tree = matches!(draft, LabDraft::Tree { .. });
-        let known = curve.drafters.iter().filter_map(|costs| Some((costs, costs.drafter.parse().ok()?)));
+        let mut known = curve.drafters.iter().filter_map(|costs| Some((costs, costs.drafter.parse().ok()?)));
         let (costs, drafter) = known
-            .into_iter()
             .find(|&(_, one)| {
                 drafter.is_none_or(|drafter| drafter == one) && !(is_tree && one == Method::Head)
             })
@@ -154,11 +153,6 @@ impl MachineCosts {
     /// Returns the rows of the widest measured pass. `None` for assumed costs.
     pub fn measured_rows(&self) -> Option<u32> {
         self.measured_rows.map(|rows| rows as u32)
-    }
-
-    /// Returns the drafter whose costs were measured. `None` for assumed costs, and if drafts are looked up.
-    pub fn drafter(&self) -> Option<Method> {
-        self.drafter
     }
 
     /// Returns the most tokens of a draft.
@@ -347,7 +341,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use hunch_core::pass_cost::{DrafterCosts, ModelCosts};
+    use crate::lab::fixture::{self, PLAIN_MS, point};
+    use hunch_core::pass_cost::DrafterCosts;
 
     #[test]
     fn reproduces_the_setting_of_the_paper() {
@@ -390,29 +385,9 @@ mod tests {
         assert!((shown.speedup[50][0] - 2.0 / 1.45).abs() < 1e-12);
     }
 
-    /// Creates a curve whose target pass of one row takes 20 ms, with these drafters.
+    /// Creates a curve of a target with steep passes, and of drafters.
     fn curve(drafters: Vec<DrafterCosts>) -> CostCurve {
-        let target = ModelCosts {
-            name: "target".into(),
-            points: vec![point(1, 20.0), point(2, 24.0)],
-            weight_bytes: 1,
-            weights: Some(1),
-            floor_ms: 1.0,
-            experts: None,
-        };
-        CostCurve {
-            measured_ms: 0,
-            device: "cpu".into(),
-            threads: 2,
-            memory_gb_s: 10.0,
-            target,
-            draft: None,
-            drafters,
-        }
-    }
-
-    fn point(rows: u32, ms: f64) -> CostPoint {
-        CostPoint { rows, ms, relative: ms / 20.0 }
+        fixture::curve(vec![point(1, PLAIN_MS), point(2, 24.0)], drafters)
     }
 
     fn head(points: Vec<CostPoint>, tokens_of_a_pass: u32, max_depth: u32) -> DrafterCosts {

@@ -5,6 +5,8 @@
 //! formulas come from [`hunch_core::theory`]. There is no model and no clock.
 
 pub mod acceptance;
+#[cfg(test)]
+mod fixture;
 mod history;
 mod kind;
 pub mod landscape;

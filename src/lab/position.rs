@@ -47,7 +47,7 @@ pub struct PositionInfo {
     pub target: Option<String>,
     /// Name of the draft model.
     pub draft: Option<String>,
-    /// Drafter that q is of. `None` for example distributions.
+    /// Drafter that computed q. `None` for example distributions.
     pub drafter: Option<Method>,
     /// End of the text before the position.
     pub before: String,
@@ -93,7 +93,7 @@ impl Distributions {
         &self.q
     }
 
-    /// Returns the listed tokens: the [`LISTED`] most likely by max(p, q). The lowest id of equals comes first.
+    /// Returns the listed tokens: the [`LISTED`] most likely by max(p, q). Ties go to the lower id.
     pub fn listed(&self) -> &[TokenId] {
         &self.listed
     }

@@ -82,9 +82,9 @@ pub struct LabPosition {
     pub source: LabSource,
     /// Name of the target. `None` for example distributions.
     pub target: Option<String>,
-    /// Name of the draft model. `None` if q is of a head.
+    /// Name of the draft model. `None` if a head computed q.
     pub draft: Option<String>,
-    /// Drafter that q is of, the draft model or a head. `None` for example distributions.
+    /// Drafter that computed q, the draft model or a head. `None` for example distributions.
     pub drafter: Option<Method>,
     /// Sampling parameters of the distributions.
     pub sampling: SamplingParams,

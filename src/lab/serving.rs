@@ -76,7 +76,7 @@ impl SimulatedServer {
 
     fn at_load(&self, load: f64, seed: u64) -> ServedLoad {
         let max_batch = f64::from(self.traffic.max_batch);
-        let plain_pass = self.costs.round(0, self.traffic.max_batch as usize);
+        let plain_pass = self.costs.chain_round(0, self.traffic.max_batch as usize);
         let capacity = max_batch / plain_pass / f64::from(self.traffic.tokens);
         let mut served: Vec<Served> =
             DRAFT_LENGTHS.into_iter().map(|length| self.serve(length, load * capacity, seed)).collect();
@@ -115,7 +115,7 @@ impl SimulatedServer {
                 DraftLength::Fixed(depth) => (depth as usize).min(self.costs.max_depth()),
                 DraftLength::Best => best[batch.len()],
             };
-            now += self.costs.round(depth, batch.len());
+            now += self.costs.chain_round(depth, batch.len());
             passes += 1.0;
             rows += batch.len() as f64;
             drafted += (depth * batch.len()) as f64;
@@ -136,15 +136,10 @@ impl SimulatedServer {
 }
 
 impl MachineCosts {
-    /// Returns the cost of a round of `batch` requests that draft `depth` tokens each.
-    fn round(&self, depth: usize, batch: usize) -> f64 {
-        self.chain_round(depth, batch)
-    }
-
     /// Returns the draft length with the largest predicted speedup.
     fn best(&self, alpha: f64, batch: usize) -> usize {
         let speedup = |depth: usize| {
-            theory::expected_tokens(alpha, depth) * self.target().at(batch) / self.round(depth, batch)
+            theory::expected_tokens(alpha, depth) * self.target().at(batch) / self.chain_round(depth, batch)
         };
         theory::best_of(self.max_depth(), speedup).0
     }
@@ -153,8 +148,8 @@ impl MachineCosts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::fixture::{PLAIN_MS, curve, point};
     use crate::lab::report::LabDraft;
-    use hunch_core::pass_cost::{CostCurve, CostPoint, ModelCosts};
 
     const TRAFFIC: Traffic = Traffic { alpha: 0.7, max_batch: 16, tokens: 64 };
 
@@ -205,24 +200,8 @@ mod tests {
             [1.0, 1.32, 1.59, 1.47, 1.49, 1.8, 1.89, 1.59, 1.96, 2.37, 2.23, 2.16, 2.74, 2.6, 2.93, 2.85],
         ];
         for times in measured {
-            let point = |(rows, relative)| CostPoint { rows, ms: 10.0 * relative, relative };
-            let target = ModelCosts {
-                name: "target".into(),
-                points: (1..).zip(times).map(point).collect(),
-                weight_bytes: 1,
-                weights: None,
-                floor_ms: 1.0,
-                experts: None,
-            };
-            let curve = CostCurve {
-                measured_ms: 0,
-                device: "cpu".into(),
-                threads: 2,
-                memory_gb_s: 10.0,
-                target,
-                draft: None,
-                drafters: Vec::new(),
-            };
+            let points = (1..).zip(times).map(|(rows, relative)| point(rows, PLAIN_MS * relative));
+            let curve = curve(points.collect(), Vec::new());
             let costs = MachineCosts::measured(&curve, None, LabDraft::Lookup).unwrap();
             let loads =
                 SimulatedServer { costs, traffic: Traffic { tokens: 128, ..TRAFFIC } }.simulate(1).unwrap();

@@ -499,6 +499,9 @@ fn lab_inspects_two_models() {
     let json = last_json(&with(&["landscape"]));
     assert_eq!((&json["measured_rows"], &json["target_cost"][0]), (&Value::from(16), &Value::from(1.0)));
     assert!(json["draft_cost"].as_f64().unwrap() > 0.0);
+    let alone = hunch(data.path(), &["lab", "residual", "--target", "target", "--prompt", "one two"]);
+    assert_eq!(alone.status.code(), Some(4));
+    assert!(text(&alone.stderr).contains("Name a draft model with --draft"), "{}", text(&alone.stderr));
 }
 
 #[test]

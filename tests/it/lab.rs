@@ -189,7 +189,7 @@ fn rounds_accumulate_until_discarded() {
     }
     assert_eq!(app.lab_rules(toy.id, &[1.0]).unwrap_err().code(), ErrorCode::InvalidRequest);
     let refused = app.lab_position(at(LabSource::Text { text: "abc".into() })).unwrap_err();
-    assert!(refused.to_string().contains("no draft model"), "{refused}");
+    assert!(refused.to_string().contains("Nothing drafts at this position"), "{refused}");
 }
 
 #[test]

@@ -478,6 +478,12 @@ describe('the landscape', () => {
     await lab.landscape.draftBy('head');
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'measured', drafter: 'head' } });
     expect(shown()).toEqual([2]);
+    // Trees of heads are not measured.
+    await lab.landscape.draftAs('tree');
+    expect(lab.landscape.drafters).toEqual(['draft-model']);
+    expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'measured', drafter: null } });
+    await lab.landscape.draftAs('chain');
+    expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'measured', drafter: 'head' } });
     await lab.landscape.choose('made_up');
     expect(shown()).toEqual([1, 2]);
     // Another model without a head.

@@ -45,7 +45,7 @@ export class SpeedupLandscape {
   /** Drafter of measured costs; null for the draft model, or without one for another that was measured. */
   drafter = $state<Method | null>(null);
   /** Drafters whose costs were measured. */
-  drafters = $state.raw<readonly Method[]>([]);
+  #measuredDrafters = $state.raw<readonly Method[]>([]);
   /** Acceptance of a sibling of a tree. Set to the measured one of the answers, if there is any. */
   siblings = $state(0.5);
   /** The simulated server with its acceptance and batch; null before a simulation. */
@@ -76,10 +76,10 @@ export class SpeedupLandscape {
     else if (!this.#measured) this.kind = 'measured';
     this.#measured = measured;
     this.known = true;
-    this.drafters = drafters ?? [];
-    if (this.drafter !== null && !this.drafters.includes(this.drafter)) this.drafter = null;
+    this.#measuredDrafters = drafters ?? [];
+    if (this.drafter !== null && !this.#measuredDrafters.includes(this.drafter)) this.drafter = null;
     // Without a drafter only lookups have a known cost.
-    if (this.kind === 'measured' && this.drafters.length === 0) this.draft = 'lookup';
+    if (this.kind === 'measured' && this.#measuredDrafters.length === 0) this.draft = 'lookup';
     await Promise.all([this.#load(), this.#loadSessions()]);
   }
 
@@ -118,6 +118,11 @@ export class SpeedupLandscape {
     await this.choose(this.kind);
   }
 
+  /** Drafters to choose from for the kind of the drafts. Trees of heads are not measured. */
+  get drafters(): readonly Method[] {
+    return this.#measuredDrafters.filter((drafter) => this.draft !== 'tree' || drafter !== 'head');
+  }
+
   /** Answers with drafts of the shown kind and of the drafter with these costs. Made-up costs are of any drafter. */
   get points(): readonly LabSession[] {
     const drafter = this.grid?.drafter ?? null;
@@ -141,8 +146,9 @@ export class SpeedupLandscape {
   }
 
   get #machine(): LabMachine {
+    const drafter = this.drafters.find((one) => one === this.drafter) ?? null;
     return this.kind === 'measured'
-      ? { kind: 'measured', drafter: this.drafter }
+      ? { kind: 'measured', drafter }
       : { kind: 'made_up', draft_cost: this.draftCost, row_cost: this.rowCost };
   }
 

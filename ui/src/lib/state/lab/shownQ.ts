@@ -35,7 +35,7 @@ export interface ShownToken {
   context: number;
   /** Name of the loaded draft model. */
   draft: string | null;
-  /** `true` if q is of a head. */
+  /** `true` if a head computed q. */
   byHead?: boolean;
   /** Temperature of the shown distributions. */
   temperature: number;
@@ -45,8 +45,11 @@ export interface ShownToken {
 /** Compares the shown q with the one that the token was drafted from. The first difference counts. */
 export function shownQ({ settings, token, context, draft, byHead = false, temperature, methods }: ShownToken): ShownQ {
   const uses = methods.some(({ name, uses_draft, uses_head }) => name === settings?.method && (byHead ? uses_head : uses_draft));
-  if (!settings || !uses || (!byHead && settings.draft === null)) return { kind: 'other_method' };
-  if (!byHead && settings.draft !== null && settings.draft !== draft) return { kind: 'other_draft', draft: settings.draft };
+  if (!settings || !uses) return { kind: 'other_method' };
+  if (!byHead) {
+    if (settings.draft === null) return { kind: 'other_method' };
+    if (settings.draft !== draft) return { kind: 'other_draft', draft: settings.draft };
+  }
   const { origin, q } = token.token;
   if (origin !== 'accepted' && token.rejected.length === 0) return { kind: 'undrafted' };
   // Answers of older versions lack it. There the method itself may be the drafter.
