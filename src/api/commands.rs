@@ -70,7 +70,7 @@ macro_rules! with_commands {
             /// the loaded models; null if there are none.
             choose_texts(sources: Vec<String>) -> Option<LoadedModels>;
             /// Predicts the memory that a target and an optional draft model need.
-            fit(request: FitRequest) -> Fit;
+            fit(request: LoadRequest) -> Fit;
             /// Predicts for each target whether it fits into memory; null when that is unknown.
             fit_verdicts(targets: Vec<String>) -> Vec<Option<FitVerdict>>;
             /// Lists the draft models that can be paired with a target.

@@ -6,8 +6,8 @@ pub use std::path::PathBuf;
 pub use hunch_core::pass_cost::CostCurve;
 pub use hunch_error::{ErrorInfo, RefusalReason};
 pub use hunch_library::types::{
-    Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubCard, HubRepository,
-    HubSearch, HubSearchPage, HubState, Library, LibraryEvent, LoadRequest,
+    Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitVerdict, HubCard, HubRepository, HubSearch,
+    HubSearchPage, HubState, Library, LibraryEvent, LoadRequest,
 };
 
 pub use super::{

@@ -15,7 +15,7 @@ use hunch_core::propose::MethodOptions;
 use hunch_error::{Refusal, Result};
 use hunch_library::Inspection;
 use hunch_library::fit::Footprint;
-use hunch_library::types::{Fit, FitRequest, ModelEntry};
+use hunch_library::types::{Fit, LoadRequest, ModelEntry};
 use hunch_model::weights::WeightFile;
 
 impl App {
@@ -155,9 +155,9 @@ fn fitting_together<'p>(targets: impl Iterator<Item = (&'p Path, u64)>, mut room
     targets.into_iter().take_while(fits).map(|(path, _)| path).collect()
 }
 
-fn fit_request(models: &LaneModels, context: u32) -> FitRequest {
+fn fit_request(models: &LaneModels, context: u32) -> LoadRequest {
     let LaneModels { target, draft, head } = models.clone();
-    FitRequest { target, draft, head, context: Some(context) }
+    LoadRequest { target, draft, head, context: Some(context) }
 }
 
 /// Returns the predicted bytes of the drafters that a plan names. The usual head of a target counts as part of it.

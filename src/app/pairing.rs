@@ -16,7 +16,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
 use hunch_library::pairs::Pairs;
 use hunch_library::speed_log::SpeedLog;
-use hunch_library::types::{Catalogue, DraftOffers, Fit, FitRequest, FitVerdict, LoadRequest, MachineMemory};
+use hunch_library::types::{Catalogue, DraftOffers, Fit, FitVerdict, LoadRequest, MachineMemory};
 use hunch_library::{catalogue, machine};
 
 /// Prompts of the comparison that measures a pair, about 30 seconds on a fast machine. Drafts do differently on code
@@ -29,8 +29,8 @@ impl App {
     ///
     /// # Errors
     /// When a file is missing or unusable, or the context is longer than the target supports.
-    pub fn fit(&self, request: &FitRequest) -> Result<Fit> {
-        let FitRequest { target, draft, head, context } = request;
+    pub fn fit(&self, request: &LoadRequest) -> Result<Fit> {
+        let LoadRequest { target, draft, head, context } = request;
         let plan = self.find_models(target, draft.as_deref(), head.as_deref())?;
         self.fit_plan(&plan, *context)
     }

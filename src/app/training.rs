@@ -19,7 +19,7 @@ use crate::train::target::layers;
 use crate::train::{Budget, Interrupt, Recipe, TrainPlan, TrainProgress, TrainWatch, TrainingTarget};
 use hunch_error::{Error, ErrorInfo, Refusal, Result, RunningWork};
 use hunch_library::fit::Footprint;
-use hunch_library::types::FitRequest;
+use hunch_library::types::LoadRequest;
 use hunch_library::{HEADS_FOLDER, Inspection};
 use hunch_model::weights::WeightFile;
 
@@ -223,7 +223,7 @@ impl App {
             )));
         }
         let target = request.target.clone();
-        let fit = self.fit(&FitRequest { target, draft: None, head: None, context: Some(*context) })?;
+        let fit = self.fit(&LoadRequest { target, draft: None, head: None, context: Some(*context) })?;
         check_memory(&fit, ", and nothing was changed")?;
         if fit.total + needs.memory > fit.machine.usable {
             return Err(Refusal::TrainingTooLarge { needed: needs.memory }.into());

@@ -20,8 +20,7 @@ use hunch_library::catalogue;
 use hunch_library::pairs::Pairs;
 use hunch_library::speed_log::{ModelId, SpeedLog};
 use hunch_library::types::{
-    CostSource, DraftOffer, FitRequest, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict,
-    SmallerChoice, SpeedRole,
+    CostSource, DraftOffer, FitVerdict, MachineMemory, MeasuredSpeedup, PairVerdict, SmallerChoice, SpeedRole,
 };
 use hunch_library::types::{LoadRequest, ModelEntry};
 use hunch_library::vocabularies::Vocabularies;
@@ -98,7 +97,7 @@ fn fit_parts_add_up_and_grow_with_context() {
     models(folder.path());
     let app = app(folder.path());
     let fit = |draft: Option<&str>, context| {
-        app.fit(&FitRequest { target: "target".into(), draft: draft.map(Into::into), head: None, context })
+        app.fit(&LoadRequest { target: "target".into(), draft: draft.map(Into::into), head: None, context })
     };
     let both = fit(Some("draft"), Some(1000)).unwrap();
     let draft = both.draft.unwrap();
@@ -115,7 +114,7 @@ fn fit_parts_add_up_and_grow_with_context() {
     }
     let verdicts = app.fit_verdicts(&["target", "gone", "broken", "larger"].map(String::from));
     assert_eq!(verdicts, [Some(FitVerdict::Fits), None, None, Some(FitVerdict::Fits)]);
-    let gone = FitRequest { target: "gone".into(), draft: None, head: None, context: None };
+    let gone = LoadRequest { target: "gone".into(), draft: None, head: None, context: None };
     assert_eq!(app.fit(&gone).unwrap_err().code(), ErrorCode::ModelNotFound);
 }
 

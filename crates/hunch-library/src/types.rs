@@ -14,7 +14,7 @@ pub use downloads::{
     HubTokenSource,
 };
 pub use events::{LibraryEvent, LoadProgress};
-pub use fit::{Fit, FitRequest, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
+pub use fit::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
 pub use hub::{HubCard, HubFormat, HubResult, HubSearch, HubSearchPage, HubSort, HubSupport};
 pub use models::{Library, LoadRequest, ModelEntry, ModelFolder, ModelSource, OwnDrafter, SpeedRole};
 pub use pairs::{

@@ -4,8 +4,8 @@ use hunch::api::{LoadedModels, MeasurementMessage, TrainEvent, TrainOutlook, Tra
 use hunch::bench::compare::report::CompareEvent;
 use hunch::services::texts::TextSource;
 use hunch_library::types::{
-    Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitRequest, FitVerdict, HubCard, HubRepository,
-    HubSearch, HubSearchPage, HubState, Library, LibraryEvent, LoadRequest,
+    Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitVerdict, HubCard, HubRepository, HubSearch,
+    HubSearchPage, HubState, Library, LibraryEvent, LoadRequest,
 };
 
 use super::{CommandResult, Shell, Sink};
@@ -77,7 +77,7 @@ pub(super) fn choose_texts(shell: &Shell, sources: Vec<String>) -> CommandResult
     shell.with_app(|app| app.choose_texts(&sources))
 }
 
-pub(super) fn fit(shell: &Shell, request: FitRequest) -> CommandResult<Fit> {
+pub(super) fn fit(shell: &Shell, request: LoadRequest) -> CommandResult<Fit> {
     check_models(shell, named_in(&request.target, request.draft.as_ref()))?;
     check_head(shell, request.head.as_deref())?;
     shell.with_app(|app| app.fit(&request))

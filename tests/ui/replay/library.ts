@@ -11,7 +11,6 @@ import type {
   DraftOffers,
   ErrorInfo,
   Fit,
-  FitRequest,
   FitVerdict,
   HeadOffer,
   HubCard,
@@ -22,6 +21,7 @@ import type {
   HubState,
   Library,
   LibraryEvent,
+  LoadRequest,
   LoadedHead,
   MachineMemory,
   MeasuredSpeedup,
@@ -198,7 +198,7 @@ export class ReplayLibrary {
   }
 
   /** Predicted memory, computed from sizes. */
-  fit({ target, draft, context }: FitRequest): Fit {
+  fit({ target, draft, context }: LoadRequest): Fit {
     const [first, second] = [this.find(target), draft === null ? null : this.find(draft)];
     const tokens = context ?? Math.min(usualContext, first.context_length);
     const fit = predict(first, second, tokens, this.#recorded.machine);

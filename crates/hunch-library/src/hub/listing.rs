@@ -234,7 +234,7 @@ fn remote_file(response: RepoFile) -> Option<RemoteFile> {
     })
 }
 
-/// Groups files into models. Incomplete split models are skipped. The first of duplicate names counts.
+/// Groups files into models. Incomplete split models are skipped. If names repeat, the first counts.
 fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<RemoteFile>> {
     // By name and part count, then by part number.
     let mut groups: BTreeMap<(String, u32), BTreeMap<u32, RemoteFile>> = BTreeMap::new();

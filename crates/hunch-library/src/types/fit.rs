@@ -15,22 +15,6 @@ pub struct MachineMemory {
     pub usable: u64,
 }
 
-/// Models whose memory to predict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
-pub struct FitRequest {
-    /// Path or short name of the target.
-    pub target: String,
-    /// Path or short name of the draft model.
-    pub draft: Option<String>,
-    /// Path or name of the head. Absent: the newest one that was trained here, else the layer of the target's own file
-    /// that drafts, else the shipped one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[ts(optional)]
-    pub head: Option<String>,
-    /// Tokens that both caches hold. Absent: the target's default context.
-    pub context: Option<u32>,
-}
-
 /// Predicted memory of one model, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct PredictedMemory {

@@ -73,7 +73,7 @@ pub enum OwnDrafter {
     },
 }
 
-/// Models to load.
+/// Models to load, or whose memory to predict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct LoadRequest {
     /// Path or short name of the target.

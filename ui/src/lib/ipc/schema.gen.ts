@@ -1349,28 +1349,6 @@ verdict: FitVerdict,
 smaller: Array<SmallerChoice>, };
 
 /**
- * Models whose memory to predict.
- */
-export type FitRequest = { 
-/**
- * Path or short name of the target.
- */
-target: string, 
-/**
- * Path or short name of the draft model.
- */
-draft: string | null, 
-/**
- * Path or name of the head. Absent: the newest one that was trained here, else the layer of the target's own file
- * that drafts, else the shipped one.
- */
-head?: string, 
-/**
- * Tokens that both caches hold. Absent: the target's default context.
- */
-context: number | null, };
-
-/**
  * Degree to which something fits in memory.
  */
 export type FitVerdict = "fits" | "tight" | "too_large";
@@ -1936,11 +1914,11 @@ source: LabSource,
  */
 target: string | null, 
 /**
- * Name of the draft model. `None` if q is of a head.
+ * Name of the draft model. `None` if a head computed q.
  */
 draft: string | null, 
 /**
- * Drafter that q is of, the draft model or a head. `None` for example distributions.
+ * Drafter that computed q, the draft model or a head. `None` for example distributions.
  */
 drafter: Method | null, 
 /**
@@ -2600,7 +2578,7 @@ done_bytes: number,
 total_bytes: number, };
 
 /**
- * Models to load.
+ * Models to load, or whose memory to predict.
  */
 export type LoadRequest = { 
 /**
@@ -4188,7 +4166,7 @@ export interface Commands {
   /** Chooses the texts that drafts are copied from: `my-conversations`, and paths of files and folders. Returns the loaded models; null if there are none. */
   choose_texts: { args: { sources: Array<string> }; result: LoadedModels | null };
   /** Predicts the memory that a target and an optional draft model need. */
-  fit: { args: { request: FitRequest }; result: Fit };
+  fit: { args: { request: LoadRequest }; result: Fit };
   /** Predicts for each target whether it fits into memory; null when that is unknown. */
   fit_verdicts: { args: { targets: Array<string> }; result: Array<FitVerdict | null> };
   /** Lists the draft models that can be paired with a target. */
