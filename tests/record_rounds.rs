@@ -203,10 +203,10 @@ fn record_times(
         }
     }
     // A head reads the prompt again in each call, and passes are slow after that.
-    for rows in all_rows.filter(|_| method == Method::Head) {
-        let draft = &run(&mut models, method, rows - 1)?[1];
-        if draft.nodes > 0 {
-            drafts.push((draft.nodes, rounded(draft.propose_ms)));
+    if method == Method::Head {
+        for rows in all_rows {
+            let draft = &run(&mut models, method, rows - 1)?[1];
+            drafts.extend((draft.nodes > 0).then_some((draft.nodes, rounded(draft.propose_ms))));
         }
     }
     let draft_read_ms =

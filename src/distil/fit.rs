@@ -106,7 +106,7 @@ impl<'a> DistilFit<'a> {
                 CheckpointedFit::resume(state, moments, best, path, pace)
             }
             None => {
-                let (latest, best) = Default::default();
+                let (latest, best) = (Acceptance::default(), Acceptance::default());
                 let progress = FitProgress { digest, step: 0, latest, best, loss: 0.0, due: true };
                 CheckpointedFit::start(progress, student.vars(), path, pace)?
             }

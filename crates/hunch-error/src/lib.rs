@@ -195,8 +195,8 @@ pub enum Error {
     OutOfMemory(String),
     /// Reading or writing a file failed.
     #[error(
-        "Could not {action} {}: {source}. Check that it exists, that you have access and that its disk is not full, then try \
-         again.",
+        "Could not {action} {}: {source}. Check that it exists, that you can access it and, for writing, that the disk is not \
+         full. Then try again.",
         path.display()
     )]
     Io {

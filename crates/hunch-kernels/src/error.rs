@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Memory for a weight matrix could not be allocated.
-    #[error("not enough memory for a weight matrix of {} MiB", bytes >> 20)]
+    #[error("not enough memory for a weight matrix of {} MB", bytes.div_ceil(1_000_000))]
     OutOfMemory {
         /// Requested size in bytes.
         bytes: usize,

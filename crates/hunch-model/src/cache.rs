@@ -435,9 +435,9 @@ impl KvCache {
         let (width, used) = (capacity * heads.width, self.len * heads.width);
         old.grown(heads.count, width, used).ok_or_else(|| {
             Error::OutOfMemory(format!(
-                "the KV cache needs {} MiB for {capacity} tokens. Start a new conversation, or load the \
+                "the KV cache needs {} MB for {capacity} tokens. Start a new conversation, or load the \
                  models with a smaller context",
-                (2 * self.all_row_lens() * capacity * kv.bytes()) >> 20
+                (2 * self.all_row_lens() * capacity * kv.bytes()).div_ceil(1_000_000)
             ))
         })
     }

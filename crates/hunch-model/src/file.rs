@@ -140,7 +140,8 @@ impl ModelFile {
     /// See [`read_into`](Self::read_into). [`Error::OutOfMemory`] if there is not enough memory.
     pub(crate) fn read(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let out_of_memory = |_| Error::OutOfMemory(format!("a tensor needs {} MiB", range.len() >> 20));
+        let out_of_memory =
+            |_| Error::OutOfMemory(format!("a tensor needs {} MB", range.len().div_ceil(1_000_000)));
         bytes.try_reserve_exact(range.len()).map_err(out_of_memory)?;
         bytes.resize(range.len(), 0);
         self.read_into(range.start, &mut bytes)?;

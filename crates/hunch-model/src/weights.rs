@@ -294,7 +294,7 @@ impl WeightFile {
     /// Returns the bytes of weights that a pass of one row reads, which may be more than the file has.
     ///
     /// The embedding table counts only if it is also the output head. Otherwise a pass reads a single
-    /// row of it, as of the table of the layers' own embeddings. Only the experts of one row count.
+    /// row of it, as of the table of the layers' own embeddings. The experts of one row are included.
     pub fn bytes_per_pass(&self, spec: &ModelSpec) -> usize {
         self.sum_per_pass(spec, |tensor| self.bytes_read(tensor))
     }

@@ -29,7 +29,7 @@ pub fn sentence(verdict: &LaneVerdict) -> String {
     let head = match verdict {
         LaneVerdict { unanimous: false, .. } => format!("No clear difference ({speedup:.2}x)"),
         _ if *speedup >= 1.0 => format!("{speedup:.2}x the speed of plain"),
-        _ => format!("Slower: {speedup:.2}x plain"),
+        _ => format!("Slower: {speedup:.2}x the speed of plain"),
     };
     let lost = match verdict.loss {
         Loss::Drafting => "; most is lost on drafting",
@@ -253,7 +253,10 @@ mod tests {
             "1.34x the speed of plain: 2.4 tokens per pass at a pass cost of 1.50x; most is lost on drafting."
         );
         let slower = LaneVerdict { speedup: 0.8, loss: Loss::Nothing, ..GOOD };
-        assert_eq!(sentence(&slower), "Slower: 0.80x plain: 2.4 tokens per pass at a pass cost of 1.50x.");
+        assert_eq!(
+            sentence(&slower),
+            "Slower: 0.80x the speed of plain: 2.4 tokens per pass at a pass cost of 1.50x."
+        );
         assert!(
             sentence(&LaneVerdict { unanimous: false, ..GOOD }).starts_with("No clear difference (1.34x)")
         );

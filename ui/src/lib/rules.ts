@@ -25,12 +25,19 @@ export type RuleNumber = 'epsilon' | 'delta' | 'lenience';
 /** Range of the numbers of the lossy rules. The engine takes any number above 0, up to 1. */
 export const ruleNumberRange = { min: 0.01, max: 1, step: 0.01, digits: 2 } as const;
 
-const ruleNumberNames: readonly RuleNumber[] = ['epsilon', 'delta', 'lenience'];
-
 /** The numbers of a rule, in the order of the formula. */
 export function ruleNumbers(rule: AcceptanceRule): { name: RuleNumber; value: number }[] {
-  const fields = Object.entries(rule);
-  return ruleNumberNames.flatMap((name) => fields.filter(([key]) => key === name).map(([, value]) => ({ name, value: Number(value) })));
+  switch (rule.name) {
+    case 'lossy-typical':
+      return [
+        { name: 'epsilon', value: rule.epsilon },
+        { name: 'delta', value: rule.delta },
+      ];
+    case 'lossy-lenience':
+      return [{ name: 'lenience', value: rule.lenience }];
+    default:
+      return [];
+  }
 }
 
 /** Returns the rule with another number; the same rule if it has no such number. */

@@ -257,8 +257,8 @@ refusals! {
     },
     /// Hunch was started with a single models folder.
     #[error(
-        "Folders cannot be added: Hunch was started with a single models folder. Start it without that setting, or put \
-         models into that folder."
+        "Folders cannot be added: Hunch was started with a single models folder. Put models into that folder, or start \
+         Hunch without a fixed one."
     )]
     FoldersFixed,
     /// This user has no folder for data.
@@ -351,8 +351,11 @@ refusals! {
         /// Name of the method.
         method: String,
     },
-    /// A comparison with a draft model was requested, and none is loaded.
-    #[error("There is no draft model to compare with. Open one, or look at the made-up distributions.")]
+    /// Nothing drafts at a position: no draft model is loaded, and a head needs two tokens before it.
+    #[error(
+        "Nothing drafts at this position. Open a draft model, choose a later position, or look at the made-up \
+         distributions."
+    )]
     NoDraftToCompare,
     /// The drafts of a comparison's lanes do not fit into memory next to their target.
     #[error(

@@ -409,8 +409,8 @@ impl Checkpoints {
             ];
             for (values, len) in parts.into_iter().filter(|(values, _)| values.is_empty()) {
                 values.try_reserve_exact(len).map_err(|_| {
-                    let mib = (len * size_of::<f32>()) >> 20;
-                    Error::OutOfMemory(format!("a layer's state needs {mib} MiB"))
+                    let mb = (len * size_of::<f32>()).div_ceil(1_000_000);
+                    Error::OutOfMemory(format!("a layer's state needs {mb} MB"))
                 })?;
                 values.resize(len, 0.0);
             }

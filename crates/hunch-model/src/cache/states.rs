@@ -217,8 +217,8 @@ impl States {
                 (StateMemory::Host(old), None) => {
                     let more = values.saturating_sub(old.len());
                     old.try_reserve_exact(more).map_err(|_| {
-                        let mib = (values * size_of::<f32>()) >> 20;
-                        Error::OutOfMemory(format!("a layer's state needs {mib} MiB for {capacity} tokens"))
+                        let mb = (values * size_of::<f32>()).div_ceil(1_000_000);
+                        Error::OutOfMemory(format!("a layer's state needs {mb} MB for {capacity} tokens"))
                     })?;
                     old.resize(values.max(old.len()), 0.0);
                 }

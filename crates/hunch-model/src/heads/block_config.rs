@@ -249,7 +249,7 @@ impl Entries<'_> {
         let types = match self.of_layers("layer_types") {
             Some(Value::Array(types)) => types,
             Some(other) => {
-                return Err(self.file.invalid(format!("layer_types is {other}, which is no list")));
+                return Err(self.file.invalid(format!("layer_types is {other}, which is not a list")));
             }
             None if used == Some(true) && self.of_layers("sliding_window").is_some() => {
                 let first = self.of_layers("max_window_layers");
@@ -393,7 +393,7 @@ mod tests {
             ),
             (json!({ "sliding_window": 128 }), "no entry says which layers"),
             (json!({ "layer_types": ["full_attention"] }), "1 entries for 2 layers"),
-            (json!({ "layer_types": "sliding_attention" }), "which is no list"),
+            (json!({ "layer_types": "sliding_attention" }), "which is not a list"),
             (json!({ "layer_types": ["full_attention", 3] }), "layer_types contains 3"),
             (
                 json!({ "layer_types": ["full_attention", "chunked_attention"] }),

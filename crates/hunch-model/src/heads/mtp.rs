@@ -339,7 +339,7 @@ impl Block for MtpLayer {
     }
 }
 
-/// Returns the bytes that a drafted token reads. Only the experts of one row count.
+/// Returns the bytes that a drafted token reads, with the experts of one row only.
 fn read_by_a_draft((file, target): (&WeightFile, &WeightFile), spec: &ModelSpec) -> usize {
     let own_head = format!("blk.{}.nextn.{HEAD}.weight", spec.n_layer);
     let embedding = format!("blk.{}.nextn.{EMBEDDING}.weight", spec.n_layer);

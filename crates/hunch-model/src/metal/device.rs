@@ -110,7 +110,10 @@ impl Gpu for MetalGpu {
         let options = MTLResourceOptions::StorageModeShared | MTLResourceOptions::HazardTrackingModeUntracked;
         // Not from candle's pool, whose buffers have sizes of powers of two.
         let buffer = self.device.device().new_buffer(bytes, options).map_err(|_| {
-            Error::OutOfMemory(format!("the GPU has no room for a buffer of {} MiB", bytes >> 20))
+            Error::OutOfMemory(format!(
+                "the GPU has no room for a buffer of {} MB",
+                bytes.div_ceil(1_000_000)
+            ))
         })?;
         self.device.register_buffers([&buffer]);
         let mut state = self.state();

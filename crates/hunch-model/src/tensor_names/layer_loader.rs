@@ -41,7 +41,6 @@ impl<L, V, E> LayerLoader<'_, L, V, E> {
         let (q_width, kv_width) = self.widths();
         let has_keys = self.spec.layers[self.place].shares_keys_of.is_none();
         let (output, output_width) = self.output();
-        let has_scale = self.has("layer_output_scale.weight");
         Ok(LayerWeights {
             attention_norm: self.norm(before.map(|names| names[0]))?,
             q: linear(&q)?,
@@ -62,7 +61,7 @@ impl<L, V, E> LayerLoader<'_, L, V, E> {
             feed_forward: self.feed_forward()?,
             feed_forward_post_norm: self.norm(after.map(|names| names[1]))?,
             per_layer: self.spec.per_layer.map(|embedding| self.per_layer(embedding)).transpose()?,
-            output_scale: has_scale.then(|| self.vector("layer_output_scale.weight", &[1])).transpose()?,
+            output_scale: self.optional("layer_output_scale.weight", 1)?,
         })
     }
 

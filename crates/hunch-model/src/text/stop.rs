@@ -94,8 +94,7 @@ impl StopFilter {
     fn find_complete(&self) -> Option<(usize, usize)> {
         let found = self.stops.iter().enumerate().filter_map(|(i, stop)| {
             // It ends after what was shown before.
-            let from = (self.shown + 1).saturating_sub(stop.len());
-            let from = (from..).find(|&at| self.held.is_char_boundary(at))?;
+            let from = self.held.ceil_char_boundary((self.shown + 1).saturating_sub(stop.len()));
             let start = from + self.held[from..].find(stop.as_str())?;
             Some((start + stop.len(), start, i))
         });

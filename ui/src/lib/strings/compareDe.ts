@@ -7,7 +7,7 @@ export const compareDe: typeof compareEn = {
   form: {
     server: 'Server',
     serverTitle: 'Ein Server, der dieselben Prompts nach den Bahnen beantwortet',
-    leftOut: 'Vergleiche lassen Strafen, Stop-Sequenzen, Token-Gewichtungen und Methodenoptionen des Chats weg.',
+    leftOut: 'Strafen, Stop-Sequenzen, Token-Gewichtungen und Methodenoptionen des Chats gelten in Vergleichen nicht.',
     noServer: 'keiner',
     label: 'Vergleich einrichten',
     missing: {
@@ -16,7 +16,7 @@ export const compareDe: typeof compareEn = {
       method: 'Füge eine Methode zum Vergleich hinzu',
       same: 'Zwei Bahnen sind gleich. Ändere eine davon',
       needs: 'Einer Bahn fehlt Draft oder Head. Wähle ihn in ihren Einstellungen',
-      lanes: 'Zu viele Bahnen. Jedes weitere Target und jede weitere Temperatur braucht eine',
+      lanes: 'Zu viele Bahnen. Jedes weitere Target und jede weitere Temperatur braucht eine eigene ohne Draft',
       text: 'Schreibe zuerst einen Prompt',
       file: 'Wähle zuerst eine Datei mit Prompts',
       chat: 'Im Chat wird noch eine Antwort geschrieben',
@@ -161,8 +161,8 @@ export const compareDe: typeof compareEn = {
   },
   verdict: {
     label: 'Fazit',
-    faster: (speedup) => `${speedup}× das Tempo ohne Draft`,
-    slower: (speedup) => `langsamer, ${speedup}× das Tempo ohne Draft`,
+    faster: (speedup) => `${speedup}-mal so schnell wie ohne Draft`,
+    slower: (speedup) => `langsamer: ${speedup}-mal so schnell wie ohne Draft`,
     unclear: (speedup, low, high) => `kein klarer Unterschied: ${speedup}× (${low}× bis ${high}×)`,
     single: (speedup) => `${speedup}× aus nur einer Messung, also nicht sicher`,
     why: (tokens, cost) => `${tokens} Tokens pro Durchlauf bei ${cost}× Kosten pro Durchlauf`,

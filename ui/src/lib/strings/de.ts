@@ -11,7 +11,7 @@ import type { Strings } from './en';
 const origins: Strings['origins'] = {
   accepted: { label: 'angenommen', meaning: 'Vom Draft vorgeschlagen, vom Target angenommen.' },
   resampled: { label: 'neu gezogen', meaning: 'Nach einem verworfenen Draft vom Target gezogen.' },
-  bonus: { label: 'Bonus', meaning: 'Nach ganz angenommenem Draft vom Target gezogen.' },
+  bonus: { label: 'Bonus', meaning: 'Nach einem vollständig angenommenen Draft vom Target gezogen.' },
   plain: { label: 'ohne Draft', meaning: 'Vom Target ohne Draft gezogen.' },
   chosen: { label: 'gewählt', meaning: 'Von dir gewählt. Die Antwort geht von hier aus weiter.' },
 };
@@ -307,10 +307,10 @@ export const de: Strings = {
     ...rules,
     title: 'Annahme',
     noEffect: 'Bei Temperatur 0 ohne Wirkung',
-    otherDistribution: 'Die Antwort folgt dann nicht der Verteilung des Targets.',
+    otherDistribution: 'Die Antwort folgt nicht der Verteilung des Targets.',
     numbers: {
       epsilon: { label: 'Epsilon', note: 'Drafts über dieser Wahrscheinlichkeit werden immer angenommen' },
-      delta: { label: 'Delta', note: 'Oder über Delta · e^−H, mit der Entropie H des Targets' },
+      delta: { label: 'Delta', note: 'Drafts über Delta · e^−H werden auch angenommen; H ist die Entropie des Targets' },
       lenience: { label: 'Nachsicht', note: 'Annahme mit min(1; p/(Nachsicht · q)); 1 ändert nichts' },
     },
     choose: 'Welche Vorschläge angenommen werden',

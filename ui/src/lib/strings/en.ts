@@ -398,10 +398,10 @@ export const en = {
     ...rules,
     title: 'Acceptance',
     noEffect: 'No effect at temperature 0',
-    otherDistribution: 'The answer then does not follow the target’s distribution.',
+    otherDistribution: 'The answer does not follow the target’s distribution.',
     numbers: {
       epsilon: { label: 'Epsilon', note: 'Drafts above this probability are always accepted' },
-      delta: { label: 'Delta', note: 'Or above delta · e^−H, with the target’s entropy H' },
+      delta: { label: 'Delta', note: 'Drafts above delta · e^−H are accepted too; H is the target’s entropy' },
       lenience: { label: 'Lenience', note: 'Accepts with min(1, p/(lenience · q)); 1 changes nothing' },
     },
     choose: 'Which drafted tokens are accepted',

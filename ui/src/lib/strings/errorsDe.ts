@@ -420,7 +420,7 @@ export const refusalsDe: RefusalCatalogue = {
   needs_texts: {
     title: 'Die Methode braucht Texte',
     body: ({ method }) => `„${method}“ kopiert aus deinen Texten, und es sind keine gewählt.`,
-    advice: 'Füge unter Einstellungen, Eigene Texte, welche hinzu oder wähle eine andere Methode.',
+    advice: 'Füge in den Einstellungen unter „Eigene Texte“ welche hinzu oder wähle eine andere Methode.',
   },
   no_texts: {
     title: 'Kein Text gefunden',
@@ -433,9 +433,9 @@ export const refusalsDe: RefusalCatalogue = {
     advice: 'Trainiere einen in der Bibliothek oder wähle eine andere Methode.',
   },
   no_draft_to_compare: {
-    title: 'Es ist kein Draft-Modell geladen',
-    body: () => 'Zum Vergleichen mit dem Target fehlt ein Draft-Modell.',
-    advice: 'Öffne eines oder sieh dir die ausgedachten Verteilungen an.',
+    title: 'An dieser Stelle gibt es keinen Draft',
+    body: () => 'Kein Draft-Modell ist geladen, und ein Head braucht mindestens zwei Tokens davor.',
+    advice: 'Öffne ein Draft-Modell, wähle eine spätere Stelle oder sieh dir die ausgedachten Verteilungen an.',
   },
   lane_drafts_too_large: {
     title: 'Nicht genug Speicher für die Bahnen',

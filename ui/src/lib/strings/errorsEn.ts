@@ -416,7 +416,7 @@ export const refusalsEn: RefusalCatalogue = {
   needs_texts: {
     title: 'The method needs texts',
     body: ({ method }) => `“${method}” copies from your texts, and none are chosen.`,
-    advice: 'Add texts under Settings, Your texts, or choose another method.',
+    advice: 'Add some under “Your texts” in the settings, or choose another method.',
   },
   no_texts: {
     title: 'No text was found',
@@ -429,9 +429,9 @@ export const refusalsEn: RefusalCatalogue = {
     advice: 'Train one in the Library, or choose another method.',
   },
   no_draft_to_compare: {
-    title: 'There is no draft model',
-    body: () => 'This needs a draft model to compare the target with.',
-    advice: 'Open one, or look at the made-up distributions.',
+    title: 'Nothing drafts at this position',
+    body: () => 'No draft model is open, and a head drafts only after two tokens or more.',
+    advice: 'Open a draft model, choose a later position, or look at the made-up distributions.',
   },
   lane_drafts_too_large: {
     title: 'Not enough memory for the lanes',

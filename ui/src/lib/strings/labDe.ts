@@ -88,7 +88,7 @@ export const labDe: LabStrings = {
     undrafted: 'Hier wurde kein Vorschlag geprüft. q stammt vom geladenen Draft.',
     draftedBy: (method) => `q des geladenen Drafts; dieses Token wurde vorgeschlagen von: ${method}`,
     ranked: 'q des geladenen Drafts. Er nahm hier seine wahrscheinlichsten Tokens, ohne aus q zu ziehen.',
-    later: 'q des Heads für ein erstes Token. Hier schlug er ein späteres vor, aus eigenen Zuständen.',
+    later: 'q des Heads für das erste Token eines Drafts. Dieses war ein späteres, das er aus seinen eigenen Zuständen vorschlug.',
     windowed: (window) => `q des Draft-Modells über den ganzen Text. In der Antwort las es nur die letzten ${window}.`,
     otherTemperature: (own) => `Die Antwort entstand bei Temperatur ${own}. Ihre Filter gelten auch hier.`,
     otherDraft: (draft) => `Die Antwort entstand mit ${draft}. Hier stammt q vom geladenen Draft.`,
@@ -279,7 +279,7 @@ export const labDe: LabStrings = {
     session: (title, method, alpha, depth, mean) =>
       `${title}, ${method}: Alpha ${alpha}, ${depth} Draft-Tokens pro Runde, ${mean} Tokens pro Durchlauf, gemessen`,
     noSessions: 'Antworten mit solchen Drafts erscheinen hier als Punkte.',
-    unshown: (answers) => `Nicht gezeigt: ${answers} mit anderen oder mehreren Draftern, deren Drafts anderes kosten.`,
+    unshown: (answers) => `Nicht gezeigt: ${answers} mit anderen Draft-Arten oder anderen Draftern.`,
     measureFirst: 'Die Kosten dieses Rechners sind noch nicht gemessen.',
     notMeasured: 'Dieser Rechner ist nicht gemessen. Die Kosten sind erfunden.',
     measure: 'Messen',

@@ -116,7 +116,7 @@ export const labEn = {
     undrafted: 'No draft was tested at this token. q is that of the loaded draft.',
     draftedBy: (method: string) => `q of the loaded draft; this token was drafted by: ${method}`,
     ranked: 'q of the loaded draft. It took its most likely tokens here, without drawing from q.',
-    later: 'q of the head for a first token. Here it drafted a later one, from its own states.',
+    later: 'q of the head for the first token of a draft. This was a later one, drafted from the head’s own states.',
     windowed: (window: string) => `q of the draft model over the whole text. In the answer it read only the last ${window}.`,
     otherTemperature: (own: string) => `The answer was drawn at temperature ${own}. Its filters apply here too.`,
     otherDraft: (draft: string) => `The answer was drafted by ${draft}. Here q is that of the loaded draft.`,
@@ -303,7 +303,7 @@ export const labEn = {
     session: (title: string, method: string, alpha: string, depth: string, mean: string) =>
       `${title}, ${method}: alpha ${alpha}, ${depth} drafted per round, ${mean} tokens per pass, measured`,
     noSessions: 'Answers with such drafts appear here as dots.',
-    unshown: (answers: string) => `Not shown: ${answers} with other or several drafters, whose drafts have other costs.`,
+    unshown: (answers: string) => `Not shown: ${answers} with other kinds of drafts or other drafters.`,
     measureFirst: 'The costs of this machine are not measured yet.',
     notMeasured: 'This machine is not measured yet. These costs are made up.',
     measure: 'Measure',
