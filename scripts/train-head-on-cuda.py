@@ -521,7 +521,7 @@ class Trainer:
 
     @torch.no_grad()
     def acceptance(self, heads: list[Head], members: int, positions: int) -> list[dict]:
-        """Measures each head on held-out answers: acceptance by depth, and tokens a pass with drafts of its depth. Tokens
+        """Measures each head on held-out answers: acceptance by depth, and tokens per pass with drafts of its depth. Tokens
         before the measured one were accepted."""
         sums = [torch.zeros(4, self.depth, dtype=torch.float64) for _ in heads]
         chains, seen = [torch.zeros(4, dtype=torch.float64) for _ in heads], 0

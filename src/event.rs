@@ -189,7 +189,7 @@ pub struct ServerFigures {
     pub usage: Option<Usage>,
     /// Speculation, as the server reports it.
     pub speculation: Option<Speculation>,
-    /// Mean tokens a pass of the target, from the server's figures.
+    /// Mean tokens per pass of the target, from the server's figures.
     pub tokens_per_pass: Option<f64>,
     /// Tokens per second after the prompt, as the server reports them.
     pub reported_tok_s: Option<f64>,

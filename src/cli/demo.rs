@@ -55,7 +55,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
             format!("{:.0} ms", s.wall_ms),
         ]
     };
-    let header = ["method", "tok/s", "tokens a pass", "accepted", "wall time"];
+    let header = ["method", "tok/s", "tokens per pass", "accepted", "wall time"];
     let rows = [row(Method::Plain, &plain), row(speculative, &again)];
     writeln!(out, "{}", render::table(&header, &rows))?;
     let speedup = figures::speedup(&plain.finished.stats, &again.finished.stats);

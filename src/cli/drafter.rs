@@ -262,7 +262,7 @@ fn evaluate(args: &EvalArgs) -> Result<()> {
 }
 
 const DISK_LIMIT: &str = "The data reached the limit of --disk. Raise it to train on more.";
-const HEADER: [&str; 5] = ["held-out text", "greedy", "sampled", "positions", "tokens a pass"];
+const HEADER: [&str; 5] = ["held-out text", "greedy", "sampled", "positions", "tokens per pass"];
 
 /// Returns a row with the share of each token of a draft, given that the tokens before it were accepted.
 fn row(name: &str, acceptance: &DraftAcceptance) -> Vec<String> {

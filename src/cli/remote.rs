@@ -178,7 +178,7 @@ fn reported(model: &RemoteModel, answer: &RemoteAnswer) -> String {
             speculation.accepted, speculation.drafted
         ));
         let mean = answer.usage.and_then(|usage| speculation.tokens_per_pass(usage.generated));
-        figures.extend(mean.map(|mean| format!("{mean:.2} tokens a pass")));
+        figures.extend(mean.map(|mean| format!("{mean:.2} tokens per pass")));
     }
     let name = answer.speculation.map_or(model.kind.describe(), |speculation| speculation.source.describe());
     if figures.is_empty() {

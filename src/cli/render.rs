@@ -102,7 +102,7 @@ pub(crate) fn card(stats: &GenerationStats, colour: bool) -> String {
             stats.generated_tokens
         ),
         format!(
-            "{:.2} tokens a pass   {} rounds   {} of {} drafted accepted ({:.0}%)",
+            "{:.2} tokens per pass   {} rounds   {} of {} drafted accepted ({:.0}%)",
             stats.mean_acceptance_length,
             stats.rounds,
             stats.accepted,

@@ -81,7 +81,7 @@ def measure(hunch: str, pairs: int, tokens: int, method: str, options: list[str]
 
 if __name__ == "__main__":
     hunch, pairs, tokens, methods, *options = sys.argv[1:]
-    print("| method | run, tok/s | stream, tok/s | server's own, tok/s | tokens a pass, run | stream | stream / run |")
+    print("| method | run, tok/s | stream, tok/s | server's own, tok/s | tokens per pass, run | stream | stream / run |")
     print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     for method in methods.split():
         measure(hunch, int(pairs), int(tokens), method, options)

@@ -116,7 +116,7 @@ fn prints_no_colour_codes_to_a_pipe() {
         hunch(data.path(), &["run", "hello", "--target", "target", "--max-tokens", "8", "--seed", "1"]);
     assert!(output.status.success());
     assert!(!text(&output.stdout).contains('\x1b'));
-    assert!(text(&output.stdout).contains("tokens a pass"));
+    assert!(text(&output.stdout).contains("tokens per pass"));
 }
 
 #[test]

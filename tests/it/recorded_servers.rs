@@ -151,7 +151,7 @@ const ANSWERS: &[Expected] = &[
         pieces: 9,
         speculation: || json!({ "drafted": 20, "accepted": 14, "passes": 5, "source": "vllm_counters" }),
         // Five of ten passes checked a draft.
-        reported: "vLLM (all requests in that period) reports: 14 of 20 drafted accepted (70%)   2.40 tokens a pass",
+        reported: "vLLM (all requests in that period) reports: 14 of 20 drafted accepted (70%)   2.40 tokens per pass",
         ..VLLM
     },
     Expected {
@@ -161,7 +161,7 @@ const ANSWERS: &[Expected] = &[
         pieces: 9,
         speculation: || json!({ "drafted": 20, "accepted": 14, "passes": 5, "source": "vllm_response" }),
         tok_s: Some(1000.0 / 21.5938509563389),
-        reported: "vLLM reports: 46.3 tok/s decode   14 of 20 drafted accepted (70%)   2.40 tokens a pass",
+        reported: "vLLM reports: 46.3 tok/s decode   14 of 20 drafted accepted (70%)   2.40 tokens per pass",
         ..VLLM
     },
     Expected { folder: "sglang", pieces: 23, ..SGLANG },
@@ -171,7 +171,7 @@ const ANSWERS: &[Expected] = &[
         thinking: REPEATED,
         pieces: 23,
         speculation: || json!({ "drafted": 30, "accepted": 14, "passes": 10, "source": "sglang_response" }),
-        reported: "SGLang reports: 14 of 30 drafted accepted (47%)   2.40 tokens a pass",
+        reported: "SGLang reports: 14 of 30 drafted accepted (47%)   2.40 tokens per pass",
         ..SGLANG
     },
     Expected {
@@ -203,7 +203,7 @@ const ANSWERS: &[Expected] = &[
         pieces: 24,
         speculation: || json!({ "drafted": 53, "accepted": 5, "passes": 18, "source": "timings" }),
         tok_s: Some(36.06675598365342),
-        reported: "server reports: 36.1 tok/s decode   5 of 53 drafted accepted (9%)   1.26 tokens a pass",
+        reported: "server reports: 36.1 tok/s decode   5 of 53 drafted accepted (9%)   1.26 tokens per pass",
         ..CHAT
     },
     Expected {
@@ -223,14 +223,14 @@ const ANSWERS: &[Expected] = &[
         folder: "llama-server-draft",
         speculation: || json!({ "drafted": 17, "accepted": 17, "passes": null, "source": "llama_cpp_timings" }),
         tok_s: Some(13.853819317283785),
-        reported: "llama.cpp reports: 13.9 tok/s decode   17 of 17 drafted accepted (100%)   3.43 tokens a pass",
+        reported: "llama.cpp reports: 13.9 tok/s decode   17 of 17 drafted accepted (100%)   3.43 tokens per pass",
         ..LLAMA_CPP
     },
     Expected {
         folder: "llama-server-ngram",
         speculation: || json!({ "drafted": 14, "accepted": 12, "passes": null, "source": "llama_cpp_timings" }),
         tok_s: Some(19.48837095012587),
-        reported: "llama.cpp reports: 19.5 tok/s decode   12 of 14 drafted accepted (86%)   2.00 tokens a pass",
+        reported: "llama.cpp reports: 19.5 tok/s decode   12 of 14 drafted accepted (86%)   2.00 tokens per pass",
         ..LLAMA_CPP
     },
 ];

@@ -208,7 +208,7 @@ fn figures_of_llama_cpp_are_shown_as_its_own() {
     let out = text(&server.run(&["--temperature", "0.7", "--top-k", "7", "--repeat-penalty", "1.1"]).stdout);
     assert!(out.starts_with("Well\n\nHe[31mllo\n\n"), "{out:?}");
     let expected =
-        "llama.cpp reports: 40.0 tok/s decode   9 of 12 drafted accepted (75%)   2.29 tokens a pass";
+        "llama.cpp reports: 40.0 tok/s decode   9 of 12 drafted accepted (75%)   2.29 tokens per pass";
     assert!(out.contains(expected), "{out}");
     assert!(out.contains("5 prompt + 16 generated tokens") && out.contains("ended by \"length\""), "{out}");
     let body = &server.bodies()[0];
@@ -231,7 +231,7 @@ fn figures_of_vllm_come_from_its_response_or_its_counters() {
         "num_draft_tokens": 30, "num_accepted_draft_tokens": 10, "num_spec_steps": 10 } });
     let server = Scripted::start(Script::of_chunks("vllm", &[answer[0].clone(), with_metrics]));
     let out = text(&server.run(&["--repeat-penalty", "1.1"]).stdout);
-    assert!(out.contains("vLLM reports: 10 of 30 drafted accepted (33%)   2.00 tokens a pass"), "{out}");
+    assert!(out.contains("vLLM reports: 10 of 30 drafted accepted (33%)   2.00 tokens per pass"), "{out}");
     assert_eq!(server.bodies()[0]["repetition_penalty"], json!(1.1));
 
     let page = |count: u32| {

@@ -152,7 +152,7 @@ pub struct ServerReport {
     pub first_ms: Option<f64>,
     /// Drafted and accepted tokens of all answers, as the server reports them.
     pub speculation: Option<Speculation>,
-    /// Mean tokens a pass over all answers, from the server's figures.
+    /// Mean tokens per pass over all answers, from the server's figures.
     pub tokens_per_pass: Option<f64>,
     /// Error that ended its answers early.
     pub error: Option<Box<hunch_error::ErrorInfo>>,

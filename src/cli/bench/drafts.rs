@@ -71,7 +71,7 @@ pub(super) fn run(args: &DraftsArgs) -> Result<()> {
         "positions",
         "drafted",
         "depth",
-        "tokens a pass",
+        "tokens per pass",
         "over the first",
         "sum min(p, q)",
         "p(argmax q)",

@@ -9,7 +9,7 @@ use hunch_core::theory;
 use hunch_model::heads::{HeadOutlook, HeadSummary, describe_of_target, outlook, outlook_of_target};
 use hunch_model::weights::WeightFile;
 
-/// Assumed acceptance of a published head with a decoder layer. It gives 1.85 tokens a pass with chains of 4, as
+/// Assumed acceptance of a published head with a decoder layer. It gives 1.85 tokens per pass with chains of 4, as
 /// measured on MT-Bench for an EAGLE-3 head of Qwen3 4B (taobao-mnn/Qwen3-4B-Instruct-2507-Eagle3).
 const LAYER_ACCEPTANCE: f64 = 0.47;
 

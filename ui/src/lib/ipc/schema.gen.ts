@@ -3480,7 +3480,7 @@ usage: Usage | null,
  */
 speculation: Speculation | null, 
 /**
- * Mean tokens a pass of the target, from the server's figures.
+ * Mean tokens per pass of the target, from the server's figures.
  */
 tokens_per_pass: number | null, 
 /**
@@ -3543,7 +3543,7 @@ first_ms: number | null,
  */
 speculation: Speculation | null, 
 /**
- * Mean tokens a pass over all answers, from the server's figures.
+ * Mean tokens per pass over all answers, from the server's figures.
  */
 tokens_per_pass: number | null, 
 /**
