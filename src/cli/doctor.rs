@@ -261,13 +261,14 @@ fn text(report: &Report) -> String {
 
 /// Formats the facts of the machine, one in each line.
 fn machine_text(report: &Report) -> String {
-    let memory = [report.memory_bytes, report.usable_bytes].map(render::bytes);
+    // Memory is sold in powers of two: 16 GB of a Mac are 16 GiB.
+    let memory = report.memory_bytes as f64 / f64::from(1 << 30);
     let mut rows = vec![
         ("Hunch", report.version.to_owned()),
         ("system", format!("{}, {}", report.system, report.architecture)),
         ("device", format!("{}, {} CPU threads", report.device, report.threads)),
         ("CPU kernels", report.cpu_kernels.to_owned()),
-        ("memory", format!("{}, {} for models", memory[0], memory[1])),
+        ("memory", format!("{memory:.1} GiB, {} for models", render::bytes(report.usable_bytes))),
     ];
     match &report.gpu {
         Some(gpu) => rows.extend(gpu_rows(gpu)),
