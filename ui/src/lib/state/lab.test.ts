@@ -497,6 +497,19 @@ describe('the landscape', () => {
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'measured' }, draft: { kind: 'lookup' } });
   });
 
+  it('offers the kinds of drafts whose costs are known', async () => {
+    const { lab, asked } = openLab();
+    await lab.landscape.open(['head']);
+    expect(lab.landscape.kinds).toEqual(['chain', 'lookup']);
+    await lab.landscape.choose('made_up');
+    expect(lab.landscape.kinds).toEqual(['chain', 'tree', 'lookup']);
+    await lab.landscape.draftAs('tree');
+    await lab.landscape.choose('measured');
+    expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'measured' }, draft: { kind: 'chain' } });
+    await lab.landscape.open([]);
+    expect(lab.landscape.kinds).toEqual(['lookup']);
+  });
+
   it('keeps the numbers of a simulated server, and is busy until its reply', async () => {
     const replies: ((failed: boolean) => void)[] = [];
     const lab_serving = () =>

@@ -20,6 +20,7 @@ export const siblingShares = { min: 0, max: 1, step: 0.05 } as const;
 
 /** Kinds of drafts that have a landscape. */
 export type SurfaceKind = LabDraft['kind'];
+const surfaceKinds = ['chain', 'tree', 'lookup'] as const satisfies readonly SurfaceKind[];
 
 /** Drafters whose costs a measurement has; null without a measurement. */
 export const measuredDrafters = (curve: CostCurve | null): readonly Method[] | null =>
@@ -61,7 +62,7 @@ export class SpeedupLandscape {
   readonly #host: Host;
   readonly #requests = new Latest();
   readonly #servings = new Latest();
-  #measured = false;
+  #measured = $state(false);
   /** `true` once `siblings` is that of the answers. */
   #siblingsKnown = false;
 
@@ -78,14 +79,14 @@ export class SpeedupLandscape {
     this.known = true;
     this.#measuredDrafters = drafters ?? [];
     if (this.drafter !== null && !this.#measuredDrafters.includes(this.drafter)) this.drafter = null;
-    // Without a drafter only lookups have a known cost.
-    if (this.kind === 'measured' && this.#measuredDrafters.length === 0) this.draft = 'lookup';
+    this.#draftAsOffered();
     await Promise.all([this.#load(), this.#loadSessions()]);
   }
 
   /** Chooses a machine. This one has no landscape until its costs are measured. */
   async choose(kind: MachineKind): Promise<void> {
     this.kind = kind;
+    this.#draftAsOffered();
     if (kind === 'made_up' || this.#measured) return this.#load();
     this.#requests.cancel();
     this.#dropServing();
@@ -118,9 +119,26 @@ export class SpeedupLandscape {
     await this.choose(this.kind);
   }
 
-  /** Drafters to choose from for the kind of the drafts. Trees of heads are not measured. */
+  /** Drafters to choose from for the kind of the drafts. */
   get drafters(): readonly Method[] {
-    return this.#measuredDrafters.filter((drafter) => this.draft !== 'tree' || drafter !== 'head');
+    return this.#draftersOf(this.draft);
+  }
+
+  /** Kinds of drafts with known costs. Lookups need no drafter. */
+  get kinds(): readonly SurfaceKind[] {
+    if (this.kind === 'made_up' || !this.#measured) return surfaceKinds;
+    return surfaceKinds.filter((draft) => draft === 'lookup' || this.#draftersOf(draft).length > 0);
+  }
+
+  /** Measured drafters of a kind of drafts. Trees of heads are not measured. */
+  #draftersOf(draft: SurfaceKind): readonly Method[] {
+    return this.#measuredDrafters.filter((drafter) => draft !== 'tree' || drafter !== 'head');
+  }
+
+  /** Chooses another kind of drafts if the costs of the chosen one are unknown. */
+  #draftAsOffered(): void {
+    const [first] = this.kinds;
+    if (first && !this.kinds.includes(this.draft)) this.draft = first;
   }
 
   /** Answers with drafts of the shown kind and of the drafter with these costs. Made-up costs are of any drafter. */
