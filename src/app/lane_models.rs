@@ -28,7 +28,7 @@ impl App {
         let mut sets: Vec<LaneSet> = Vec::new();
         for asked in request.lanes.iter().filter_map(|lane| lane.models.as_ref()) {
             if sets.iter().all(|set| set.requested != *asked) {
-                let set = self.lane_set(&ready, asked, &sets)?;
+                let set = self.lane_set(&ready, asked, &request.options, &sets)?;
                 sets.push(set);
             }
         }
@@ -38,8 +38,14 @@ impl App {
         Ok(sets)
     }
 
-    /// Finds the files and titles of a lane's models. `others` are the sets before it.
-    fn lane_set(&self, ready: &ReadyModels, asked: &LaneModels, others: &[LaneSet]) -> Result<LaneSet> {
+    /// Finds the files and titles of a lane's models. `chosen` are the options of the request, `others` the sets before it.
+    fn lane_set(
+        &self,
+        ready: &ReadyModels,
+        asked: &LaneModels,
+        chosen: &MethodOptions,
+        others: &[LaneSet],
+    ) -> Result<LaneSet> {
         let loaded = &ready.loaded;
         let found = self.find_models(&asked.target, asked.draft.as_deref(), asked.head.as_deref())?;
         let LoadPlan { target, draft, head, .. } = &found;
@@ -69,12 +75,12 @@ impl App {
         let place = if is_loaded { TargetPlace::Loaded } else { TargetPlace::Together };
         let info = spec.info();
         let options = if is_loaded {
-            self.method_options(&MethodOptions::default())
+            self.method_options(chosen)
         } else {
             let file = WeightFile::open(&plan.target)?;
             let read_by_a_pass = Footprint::on_device(file.gguf(), &self.shared.compute)?.read_by_a_pass;
             let skipped_layers = load::skipped_layers(SearchedModel { info: &info, read_by_a_pass });
-            MethodOptions { skipped_layers, ..MethodOptions::default() }
+            MethodOptions { exit_layer: None, skipped_layers, ..chosen.clone() }
         };
         Ok(LaneSet { requested: asked.clone(), titles, plan, place, options })
     }

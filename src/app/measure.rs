@@ -23,7 +23,6 @@ use crate::services::measure;
 use crate::store::CurveOf;
 use hunch_core::method::Method;
 use hunch_core::pass_cost::{CostCurve, DrafterCosts};
-use hunch_core::propose::MethodOptions;
 use hunch_error::ErrorInfo;
 use hunch_error::{Refusal, Result};
 use hunch_library::speed_log::Rates;
@@ -84,7 +83,7 @@ impl App {
         let (log, writer) = EventLog::open(id);
         let last = writer.clone();
         log.pump(receiver(id, sink), || ())?;
-        let options = self.method_options(&MethodOptions::default());
+        let options = self.method_options(&request.options);
         let compute = self.shared.compute.clone();
         let title = title(&request.prompts);
         let store = self.store();

@@ -11,6 +11,7 @@ use crate::services::measure::SpeedRecorder;
 use crate::services::pair::PairJudge;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::{Error, Result};
@@ -114,6 +115,8 @@ impl App {
             rule: AcceptanceRule::Lossless,
             max_tokens: PAIR_TOKENS,
             runs: PAIR_RUNS,
+            stop: Vec::new(),
+            options: MethodOptions::default(),
         };
         self.compare(request, sink)
     }

@@ -13,6 +13,7 @@ use hunch::bench::{MethodConfig, Suite};
 use hunch::services::measure;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
 
@@ -66,6 +67,9 @@ pub(crate) struct CompareArgs {
     max_tokens: u32,
     #[command(flatten)]
     sampling: SamplingArgs,
+    /// Text that ends an answer; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
     /// System message
     #[arg(long, value_name = "TEXT", conflicts_with = "suite")]
     system: Option<String>,
@@ -81,10 +85,11 @@ pub(crate) struct CompareArgs {
 }
 
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
-    let request = request(args)?;
+    let mut request = request(args)?;
     let compute = args.models.compute()?;
     let mut models = load_with(&args.models, &args.drafters, &args.methods)?;
     let options = args.options.options(models.target());
+    request.options = options.clone();
     let progress = Progress::new();
     let mut on_event = |event: CompareEvent| show(&progress, &event);
     let mut listener = Listener { on_event: &mut on_event, stopped: &|| false };
@@ -113,7 +118,8 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns what to compare. Errors of a suite come before the models are loaded.
+/// Returns what to compare, with default options of methods, which depend on the target. Errors of a suite come before
+/// the models are loaded.
 fn request(args: &CompareArgs) -> hunch_error::Result<CompareRequest> {
     let prompts = match &args.suite {
         Some(name) if Suite::is_built_in(name) => {
@@ -139,6 +145,8 @@ fn request(args: &CompareArgs) -> hunch_error::Result<CompareRequest> {
         rule: args.rule,
         max_tokens: args.max_tokens,
         runs: args.runs,
+        stop: args.stop.clone(),
+        options: MethodOptions::default(),
     })
 }
 

@@ -15,7 +15,7 @@ use hunch::bench::compare::report::{
     LaneConfig, LaneModels,
 };
 use hunch::bench::compare::{self, CompareOn, LaneSet, Listener, Outcome, TargetPlace};
-use hunch::event::GenerationEvent;
+use hunch::event::{GenerationEvent, StopReason};
 use hunch::generate::{LoadPlan, LoadWatch, Models};
 use hunch::lab::report::CostEvent;
 use hunch_core::depth::MaxDraft;
@@ -46,6 +46,8 @@ pub(super) fn request(lanes: &[Method], max_tokens: u32) -> CompareRequest {
         rule: AcceptanceRule::Lossless,
         max_tokens,
         runs: 2,
+        stop: Vec::new(),
+        options: MethodOptions::default(),
     }
 }
 
@@ -467,6 +469,45 @@ fn models_of_lanes_that_are_missing_or_unsuitable_are_refused() {
     let Some(CompareEvent::Failed { error }) = events.last() else { panic!("{:?}", events.last()) };
     assert!(error.message.contains("needs a draft model"), "{}", error.message);
     assert!(app.info().loaded.is_some());
+}
+
+#[test]
+fn stop_strings_hold_in_every_lane_and_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app_with_models(folder.path(), true);
+    let whole = collect(&start(&app, request(&[Method::DraftModel], 40)).1);
+    let text: Vec<char> = finished(&whole).0.answers[0].text.chars().collect();
+    let stop: String = text[text.len() / 2..text.len() / 2 + 2].iter().collect();
+    let options = MethodOptions {
+        draft_window: Some("256".parse().unwrap()),
+        exit_layer: Some(1),
+        ..Default::default()
+    };
+    let asked = CompareRequest {
+        stop: vec![stop.clone()],
+        options: options.clone(),
+        ..request(&[Method::DraftModel, Method::EarlyExit], 40)
+    };
+    let events = collect(&start(&app, asked).1);
+    let (report, kept) = finished(&events);
+    assert!(report.answers.iter().all(|answer| answer.stop == StopReason::StopString), "{stop:?}");
+    assert!(report.answers.iter().all(|answer| !answer.text.contains(&stop)));
+    assert_eq!((&report.setting.stop, &report.setting.options), (&vec![stop], &options));
+    assert_eq!(app.open_comparison(kept).unwrap().setting, report.setting);
+}
+
+#[test]
+fn biases_of_tokens_are_refused_next_to_another_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let app = app_with_models(folder.path(), true);
+    let biased = SamplingParams { logit_bias: [(3, 1.0)].into(), ..request(&[], 8).sampling };
+    let lanes = vec![with_models(lane(Method::Ngram), "draft", None)];
+    let asked = CompareRequest { lanes, sampling: biased.clone(), ..request(&[], 8) };
+    let events = collect(&start(&app, asked).1);
+    let Some(CompareEvent::Failed { error }) = events.last() else { panic!("{:?}", events.last()) };
+    assert!(error.message.contains("logit_bias"), "{}", error.message);
+    let asked = CompareRequest { sampling: biased, ..request(&[Method::Ngram], 8) };
+    finished(&collect(&start(&app, asked).1));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use hunch::bench::compare::report::{CompareEvent, CompareRequest, ComparedPrompt
 use hunch::event::GenerationEvent;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
 use hunch_error::ErrorCode;
@@ -409,6 +410,8 @@ fn measured_pair_is_stored_and_offered() {
             rule,
             max_tokens: 32,
             runs: if stop { 20 } else { 1 },
+            stop: Vec::new(),
+            options: MethodOptions::default(),
         };
         let (sender, receiver) = channel();
         let id = app.compare(request, Box::new(move |message| drop(sender.send(message)))).unwrap();

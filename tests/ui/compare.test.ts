@@ -28,7 +28,10 @@ function reportOf(plan: PlannedComparison): ComparisonReport {
 }
 
 const report = reportOf(planned);
-const suite = { compare: 'suite', recordings: { suite: toLines(recordComparison(suiteComparison)) } };
+const suite = {
+  compare: 'suite',
+  recordings: { suite: toLines(recordComparison(suiteComparison)) },
+};
 
 async function openCompare(opening: Opening = {}): Promise<Page> {
   const page = await hunch.open({ speed: 'instant', ...opening });
@@ -55,7 +58,10 @@ const figure = (page: Page, key: string) => page.locator(`[data-figure=${key}] t
 const fixed = (value: number, digits: number) => value.toFixed(digits);
 
 describe('a sweep of draft lengths', () => {
-  const recorded = { compare: 'sweep', recordings: { sweep: toLines(recordComparison(sweepComparison)) } };
+  const recorded = {
+    compare: 'sweep',
+    recordings: { sweep: toLines(recordComparison(sweepComparison)) },
+  };
 
   it('starts with one click, and shows a curve and the best length', async () => {
     const planned = reportOf(sweepComparison);
@@ -65,7 +71,10 @@ describe('a sweep of draft lengths', () => {
     await page.getByTestId('sweep-start').click();
     await page.getByTestId('result').waitFor();
     const [asked] = await calls(page, 'compare');
-    const lanes = [1, 2, 3, 4, 6, 8, 'auto'].map((max_draft) => ({ method: 'draft-model', max_draft }));
+    const lanes = [1, 2, 3, 4, 6, 8, 'auto'].map((max_draft) => ({
+      method: 'draft-model',
+      max_draft,
+    }));
     expect(asked?.['request']).toMatchObject({ lanes });
     // The form keeps its own lane.
     expect(await page.getByTestId('lane-choice').count()).toBe(1);
@@ -116,7 +125,14 @@ describe('lanes with settings of their own', () => {
     await start(page);
     const [asked] = await calls(page, 'compare');
     expect(asked?.['request']).toMatchObject({
-      lanes: [{ method: 'draft-model', max_draft: 6, temperature: 0.8, rule: { name: 'coupled' } }],
+      lanes: [
+        {
+          method: 'draft-model',
+          max_draft: 6,
+          temperature: 0.8,
+          rule: { name: 'coupled' },
+        },
+      ],
       rule: { name: 'lossless' },
       sampling: { temperature: 0 },
     });
@@ -144,11 +160,16 @@ describe('lanes with settings of their own', () => {
     await page.getByTestId('method-ngram').click();
     await page.getByTestId('compare-start').click();
     const [asked] = await calls(page, 'compare');
-    expect(asked?.['request']).toMatchObject({ lanes: [{ method: 'ngram', max_draft: 'auto', models: { target } }] });
+    expect(asked?.['request']).toMatchObject({
+      lanes: [{ method: 'ngram', max_draft: 'auto', models: { target } }],
+    });
   });
 
   it('are named in the result, with the limits of the comparison', async () => {
-    const own = { compare: 'own', recordings: { own: toLines(recordComparison(ownLanesComparison)) } };
+    const own = {
+      compare: 'own',
+      recordings: { own: toLines(recordComparison(ownLanesComparison)) },
+    };
     const page = await compared(own);
     const names = await page.getByTestId('lane').evaluateAll((all) => all.map((lane) => lane.getAttribute('aria-label')));
     expect(names).toEqual([
@@ -176,15 +197,28 @@ describe('lanes with settings of their own', () => {
 
   it('that did not run are named with the reason, next to the result of the others', async () => {
     const whole = reportOf(suiteComparison);
-    const lost = { method: 'draft-model', max_draft: 4, models: { target: 'Qwen2.5 7B Instruct Q4_K_M' } } as const;
-    const error: ErrorInfo = { code: 'model_not_found', message: 'The model is gone.' };
-    const report: ComparisonReport = { ...whole, left_out: { lanes: [lost], error } };
+    const lost = {
+      method: 'draft-model',
+      max_draft: 4,
+      models: { target: 'Qwen2.5 7B Instruct Q4_K_M' },
+    } as const;
+    const error: ErrorInfo = {
+      code: 'model_not_found',
+      message: 'The model is gone.',
+    };
+    const report: ComparisonReport = {
+      ...whole,
+      left_out: { lanes: [lost], error },
+    };
     const events: CompareEvent[] = [
       { type: 'started', setting: whole.setting },
       { type: 'not_restored', error },
       { type: 'finished', report, kept: 1, trouble: error, stopped: false },
     ];
-    const page = await compared({ compare: 'early', recordings: { early: toLines([{ id: 1, seq: 0, events }]) } });
+    const page = await compared({
+      compare: 'early',
+      recordings: { early: toLines([{ id: 1, seq: 0, events }]) },
+    });
     const words = await page.getByTestId('left-out').innerText();
     expect(words).toContain('Ended early.');
     expect(words).toContain('Not measured: Draft model, K 4, target Qwen2.5 7B Instruct Q4_K_M. The result covers');
@@ -195,16 +229,76 @@ describe('lanes with settings of their own', () => {
   });
 });
 
+describe('advanced settings of the chat', () => {
+  it('apply to the lanes, and are among the conditions of the result', async () => {
+    const { setting } = report;
+    const sampling = {
+      ...setting.sampling,
+      presence_penalty: 0.5,
+      logit_bias: { 7: -5 },
+    };
+    const changed = {
+      ...setting,
+      sampling,
+      stop: ['END'],
+      options: { exit_layer: 2 },
+    };
+    const finished = {
+      type: 'finished',
+      report: { ...report, setting: changed },
+      kept: 1,
+      trouble: null,
+      stopped: false,
+    } as const;
+    const events: CompareEvent[] = [{ type: 'started', setting: changed }, finished];
+    const page = await hunch.open({
+      height: 900,
+      speed: 'instant',
+      compare: 'set',
+      recordings: { set: toLines([{ id: 1, seq: 0, events }]) },
+    });
+    await page.getByTestId('example').first().waitFor();
+    await page.getByTestId('settings').click();
+    await page.getByTestId('advanced').locator('summary').click();
+    await page.getByTestId('presence-penalty').fill('0.5');
+    await page.getByTestId('presence-penalty').press('Enter');
+    await page.getByTestId('stop').fill('END');
+    await page.getByTestId('stop').press('Enter');
+    await page.keyboard.press('Escape');
+    await page.getByTestId('place-compare').click();
+    expect(await page.getByTestId('shared').innerText()).toBe('Advanced settings of the chat apply to all lanes.');
+    await page.screenshot({ path: `${output}compare-shared.png` });
+    await start(page);
+    await page.getByTestId('result').waitFor();
+    const [asked] = await calls(page, 'compare');
+    expect(asked?.['request']).toMatchObject({
+      sampling: { presence_penalty: 0.5 },
+      stop: ['END'],
+    });
+    expect(await page.getByTestId('made').innerText()).toContain('presence penalty 0.5; 1 token bias; 1 stop string; method options');
+    await page.screenshot({ path: `${output}compare-shared-result.png` });
+    expect(await violations(page)).toEqual([]);
+  });
+});
+
 describe('a file of prompts', () => {
   const suites = {
-    '/home/me/mine.jsonl': { path: '/home/me/mine.jsonl', name: 'mine', prompts: 40 },
+    '/home/me/mine.jsonl': {
+      path: '/home/me/mine.jsonl',
+      name: 'mine',
+      prompts: 40,
+    },
     '/home/me/broken.jsonl': {
       code: 'invalid_request',
       message: 'Line 3 of the suite "broken" is not a prompt.',
       params: { reason: 'not_a_prompt', suite: 'broken', line: '3' },
     },
   };
-  const app = { ...recordedApp, suites, picks: ['/home/me/broken.jsonl', '/home/me/mine.jsonl'] };
+  const app = {
+    ...recordedApp,
+    suites,
+    picks: ['/home/me/broken.jsonl', '/home/me/mine.jsonl'],
+  };
 
   it('is chosen in the window, and says what is wrong with one that is no suite', async () => {
     const page = await openCompare({ app: 'prompts', apps: { prompts: app } });
@@ -223,9 +317,13 @@ describe('a file of prompts', () => {
     expect(await violations(page)).toEqual([]);
     await page.getByTestId('compare-prompts').fill('25');
     await page.getByTestId('compare-start').click();
-    expect((await calls(page, 'choose_file'))[0]).toMatchObject({ kind: 'suite' });
+    expect((await calls(page, 'choose_file'))[0]).toMatchObject({
+      kind: 'suite',
+    });
     const [asked] = await calls(page, 'compare');
-    expect(asked?.['request']).toMatchObject({ prompts: { kind: 'file', path: '/home/me/mine.jsonl', prompts: 25 } });
+    expect(asked?.['request']).toMatchObject({
+      prompts: { kind: 'file', path: '/home/me/mine.jsonl', prompts: 25 },
+    });
   });
 });
 
@@ -297,7 +395,9 @@ describe('while it runs', () => {
     expect(await page.locator('[data-lane="0"] [data-testid=token]:not([data-origin=plain])').count()).toBe(0);
     await expect.poll(() => page.getByTestId('lane-status').allInnerTexts()).toContain('running');
     await expect
-      .poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 })
+      .poll(() => page.getByTestId('compare-progress').innerText(), {
+        timeout: 20_000,
+      })
       .toMatch(/^prompt 1 of 1, run 2 of 2, about [\d.]+ m?s left \(predicted\)$/);
     await page.getByTestId('result').waitFor();
     expect(await page.getByTestId('compare-progress').count()).toBe(0);
@@ -308,7 +408,9 @@ describe('while it runs', () => {
     await page.getByTestId('compare-kind-code').check();
     await page.getByTestId('compare-start').click();
     await expect
-      .poll(() => page.getByTestId('compare-progress').innerText(), { timeout: 20_000 })
+      .poll(() => page.getByTestId('compare-progress').innerText(), {
+        timeout: 20_000,
+      })
       .toMatch(/^prompt 2 of 2, run 1 of 2, about .* left \(predicted\)$/);
     await page.getByTestId('result').waitFor();
     expect(await page.getByTestId('lane').count()).toBe(3);
@@ -363,7 +465,10 @@ describe('while it runs', () => {
   });
 
   it('blocks retrying a failed question in the chat', async () => {
-    const page = await hunch.open({ replay: 'fixture-refused,fixture-plain', speed: 2 });
+    const page = await hunch.open({
+      replay: 'fixture-refused,fixture-plain',
+      speed: 2,
+    });
     await ask(page);
     const again = page.getByTestId('retry');
     expect(await again.isEnabled()).toBe(true);
@@ -449,7 +554,10 @@ describe('the result', () => {
     const ending = messages.at(-1)?.events.at(-1);
     if (ending?.type !== 'finished') throw new Error('it ends');
     ending.trouble = { code: 'out_of_memory', message: 'No memory is left.' };
-    const page = await compared({ compare: 'early', recordings: { early: toLines(messages) } });
+    const page = await compared({
+      compare: 'early',
+      recordings: { early: toLines(messages) },
+    });
     expect(await page.getByTestId('trouble').innerText()).toMatch(/^Ended early.* No memory is left\.$/);
     expect(await page.getByTestId('not-saved').count()).toBe(0);
     expect(await (await compared()).getByTestId('trouble').count()).toBe(0);
@@ -472,9 +580,21 @@ describe('the result', () => {
     if (ending?.type !== 'finished' || !ending.report) throw new Error('it ends');
     ending.report.identity = {
       compared: 3,
-      differences: [{ suite: '', prompt: '', method: 'draft-model', max_draft: 4, run: 1, position: 17 }],
+      differences: [
+        {
+          suite: '',
+          prompt: '',
+          method: 'draft-model',
+          max_draft: 4,
+          run: 1,
+          position: 17,
+        },
+      ],
     };
-    const page = await compared({ compare: 'differs', recordings: { differs: toLines(messages) } });
+    const page = await compared({
+      compare: 'differs',
+      recordings: { differs: toLines(messages) },
+    });
     expect(await page.getByTestId('identity').innerText()).toContain('Draft model, K 4, run 2: first difference at token 17');
   });
 
@@ -488,8 +608,15 @@ describe('the result', () => {
     const lane = ending?.type === 'finished' ? ending.report?.lanes[1] : undefined;
     if (!lane?.verdict) throw new Error('it ends');
     Object.assign(lane, { speedup_low: 0.94, speedup_high: 1.12 });
-    Object.assign(lane.verdict, { speedup: 1.03, unanimous: false, certain: false });
-    const unclear = await compared({ compare: 'unclear', recordings: { unclear: toLines(messages) } });
+    Object.assign(lane.verdict, {
+      speedup: 1.03,
+      unanimous: false,
+      certain: false,
+    });
+    const unclear = await compared({
+      compare: 'unclear',
+      recordings: { unclear: toLines(messages) },
+    });
     expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03× (0.94× to 1.12×)');
     expect(await unclear.getByTestId('verdict').innerText()).not.toContain('make it certain');
   });
@@ -544,7 +671,13 @@ describe('the history', () => {
     }
     await expect
       .poll(() => calls(page, 'export_comparison'))
-      .toEqual(['json', 'csv', 'picture'].map((format, i) => ({ id: 1, format, token: i + 1 })));
+      .toEqual(
+        ['json', 'csv', 'picture'].map((format, i) => ({
+          id: 1,
+          format,
+          token: i + 1,
+        })),
+      );
     expect(await calls(page, 'choose_save_place')).toEqual(
       [
         ['json', 'json'],
@@ -636,13 +769,24 @@ describe.each(cases)('looks, $width px, $colours', ({ width, colours }) => {
     await page.getByTestId('nothing-kept').waitFor();
     const done = await compared({ width, colours, height: 2300 });
     await take(done, `result-${suffix}`);
-    const empty = await openCompare({ width, colours, height: 800, app: 'fixture-app-empty' });
+    const empty = await openCompare({
+      width,
+      colours,
+      height: 800,
+      app: 'fixture-app-empty',
+    });
     await empty.getByTestId('compare-open-model').waitFor();
     await take(empty, `empty-${suffix}`);
   });
 
   it('three lanes, a race, in German', async () => {
-    const page = await compared({ ...suite, width, colours, height: 2300, locale: 'de-DE' });
+    const page = await compared({
+      ...suite,
+      width,
+      colours,
+      height: 2300,
+      locale: 'de-DE',
+    });
     await page.getByTestId('race-clock').focus();
     await page.keyboard.press('Home');
     for (let i = 0; i < 4; i += 1) await page.keyboard.press('PageUp');
@@ -653,15 +797,34 @@ describe.each(cases)('looks, $width px, $colours', ({ width, colours }) => {
 
 describe.each(
   ([1000, 1600] as const).flatMap((width) =>
-    (['light', 'dark'] as const).flatMap((colours) => (['en-US', 'de-DE'] as const).map((locale) => ({ width, colours, locale }))),
+    (['light', 'dark'] as const).flatMap((colours) =>
+      (['en-US', 'de-DE'] as const).map((locale) => ({
+        width,
+        colours,
+        locale,
+      })),
+    ),
   ),
 )('looks of lanes and sweeps, $width px, $colours, $locale', ({ width, colours, locale }) => {
   const suffix = `${width}-${colours}-${locale.slice(0, 2)}`;
-  const suites = { '/home/me/mine.jsonl': { path: '/home/me/mine.jsonl', name: 'mine', prompts: 40 } };
+  const suites = {
+    '/home/me/mine.jsonl': {
+      path: '/home/me/mine.jsonl',
+      name: 'mine',
+      prompts: 40,
+    },
+  };
   const app = { ...recordedApp, suites, picks: ['/home/me/mine.jsonl'] };
 
   it('the form, the settings of a lane, and both results', async () => {
-    const form = await openCompare({ width, colours, locale, height: 800, app: 'prompts', apps: { prompts: app } });
+    const form = await openCompare({
+      width,
+      colours,
+      locale,
+      height: 800,
+      app: 'prompts',
+      apps: { prompts: app },
+    });
     await form.getByTestId('compare-kind-file').check();
     await form.getByTestId('suite-file').click();
     await form.getByTestId('suite-file').getByText('40').waitFor();
@@ -680,7 +843,14 @@ describe.each(
       ['own-lanes', ownLanesComparison],
     ] as const) {
       const recordings = { [name]: toLines(recordComparison(plan)) };
-      const done = await compared({ width, colours, locale, height: 2700, compare: name, recordings });
+      const done = await compared({
+        width,
+        colours,
+        locale,
+        height: 2700,
+        compare: name,
+        recordings,
+      });
       await take(done, `${name}-${suffix}`);
     }
   });

@@ -268,7 +268,7 @@ pub(super) fn plan(
         max_tokens: setting.max_tokens as usize,
         sampling: sampling_of_run(&setting.sampling_of(lane), run as usize),
         rule: setting.rule_of(lane),
-        stop: Vec::new(),
+        stop: setting.stop.clone(),
         thinking: None,
     }
 }

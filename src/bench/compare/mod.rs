@@ -70,7 +70,7 @@ pub struct CompareOn<'a> {
     pub models: &'a mut Option<Models>,
     /// Models of lanes that have their own.
     pub sets: &'a [LaneSet],
-    /// Options of the methods on the loaded models.
+    /// Options of the methods on the loaded models: those of the request, and layers that were found to skip.
     pub options: &'a MethodOptions,
     /// Device that models are loaded on.
     pub compute: &'a Compute,
@@ -175,6 +175,11 @@ fn setting<'a>(
              of these lanes for its own plain decoding."
         )));
     }
+    if !request.sampling.logit_bias.is_empty() && (0..lanes.len()).any(|lane| lineup.has_other_target(lane)) {
+        return Err(Error::invalid(
+            "logit_bias names tokens of the loaded target, and a lane has another one. Remove the biases or the lane.",
+        ));
+    }
     if !(1..=MAX_RUNS).contains(&request.runs) {
         return Err(Error::invalid(format!("runs is {}; it must be 1 to {MAX_RUNS}.", request.runs)));
     }
@@ -190,6 +195,8 @@ fn setting<'a>(
         rule: request.rule,
         max_tokens: request.max_tokens,
         runs: request.runs,
+        stop: request.stop.clone(),
+        options: request.options.clone(),
         slice_tokens: SLICE as u32,
         separate: lineup.batches().len() > 1,
     };

@@ -111,6 +111,11 @@ impl<'a> Lineup<'a> {
         self.own(set).map_or(self.loaded_draft.as_deref(), |set| set.plan.draft.as_deref())
     }
 
+    /// Returns `true` if a lane has another target than the loaded one.
+    pub(super) fn has_other_target(&self, lane: usize) -> bool {
+        self.target_of(self.set_of[lane]).is_some()
+    }
+
     /// Returns the set of a lane.
     pub(super) fn set_of(&self, lane: usize) -> usize {
         self.set_of[lane]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
+use hunch_core::propose::MethodOptions;
 use hunch_library::speed_log::{MIN_TOKENS, Rates};
 use hunch_library::types::LoadProgress;
 use serde::{Deserialize, Serialize};
@@ -118,6 +119,14 @@ pub struct CompareRequest {
     pub max_tokens: u32,
     /// Answers of every lane to every prompt, 1 to 20.
     pub runs: u32,
+    /// Strings that end an answer.
+    #[serde(default)]
+    #[ts(as = "Option<Vec<String>>", optional)]
+    pub stop: Vec<String>,
+    /// Options of single methods. Layers are those of the loaded target.
+    #[serde(default)]
+    #[ts(as = "Option<MethodOptions>", optional)]
+    pub options: MethodOptions,
     /// Server that answers the same prompts after the lanes.
     #[serde(default)]
     #[ts(as = "Option<ComparedServer>", optional)]
@@ -219,6 +228,14 @@ pub struct ComparisonSetting {
     pub max_tokens: u32,
     /// Answers of every lane to every prompt.
     pub runs: u32,
+    /// Strings that end an answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[ts(as = "Option<Vec<String>>", optional)]
+    pub stop: Vec<String>,
+    /// Options of single methods.
+    #[serde(default, skip_serializing_if = "MethodOptions::is_default")]
+    #[ts(as = "Option<MethodOptions>", optional)]
+    pub options: MethodOptions,
     /// Tokens of a slice, after which the next lane runs.
     pub slice_tokens: u32,
     /// True if the targets did not fit into memory together. Lanes of one target ran after those of another.

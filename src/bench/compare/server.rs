@@ -85,6 +85,7 @@ async fn answer(
         messages: messages.chain([message(Role::User, &asked.text)]).collect(),
         max_tokens: Some(setting.max_tokens as usize),
         sampling: sampling_fields(&sampling_of_run(&setting.sampling, begun.run as usize), model.kind),
+        stop: setting.stop.clone(),
         ..RemoteRequest::default()
     };
     let answer = client

@@ -388,6 +388,7 @@ mod tests {
     use crate::event::{GenerationEvent, RoundEvent, StopReason, TokenEvent};
     use hunch_core::depth::MaxDraft;
     use hunch_core::pass_cost::PassCost;
+    use hunch_core::propose::MethodOptions;
     use hunch_core::rule::AcceptanceRule;
     use hunch_core::sample::SamplingParams;
     use hunch_core::token::{TokenId, TokenOrigin};
@@ -442,6 +443,8 @@ mod tests {
             rule: AcceptanceRule::Lossless,
             max_tokens: 8,
             runs: 2,
+            stop: Vec::new(),
+            options: MethodOptions::default(),
             slice_tokens: 16,
             separate: false,
         }

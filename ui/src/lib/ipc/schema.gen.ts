@@ -553,6 +553,14 @@ max_tokens: number,
  */
 runs: number, 
 /**
+ * Strings that end an answer.
+ */
+stop?: Array<string>, 
+/**
+ * Options of single methods. Layers are those of the loaded target.
+ */
+options?: MethodOptions, 
+/**
  * Server that answers the same prompts after the lanes.
  */
 server?: ComparedServer, };
@@ -815,6 +823,14 @@ max_tokens: number,
  * Answers of every lane to every prompt.
  */
 runs: number, 
+/**
+ * Strings that end an answer.
+ */
+stop?: Array<string>, 
+/**
+ * Options of single methods.
+ */
+options?: MethodOptions, 
 /**
  * Tokens of a slice, after which the next lane runs.
  */

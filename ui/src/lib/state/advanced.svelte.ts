@@ -1,5 +1,5 @@
-// Settings that few answers need: penalties, options of methods, stop strings, biases of tokens. Presets and comparisons
-// leave them alone. No DOM.
+// Settings that few answers need: penalties, options of methods, stop strings, biases of tokens. Presets leave
+// them alone, comparisons use them. No DOM.
 
 import type { AnswerSettings, LoadedModels, MethodOptions, SamplingParams } from '../ipc/schema.gen';
 import type { LogitBias } from './logitBias.svelte';

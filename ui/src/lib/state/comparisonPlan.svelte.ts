@@ -141,6 +141,8 @@ export class ComparisonPlan {
   arrive(): void {
     const { info, loaded } = this.#models;
     if (!info) return;
+    // Biases of unknown tokens are left out.
+    this.#chat.settings.advanced?.bias.check().catch(() => {});
     const chosen = () => JSON.stringify(this.settings.chosen());
     if (this.#taken === null || this.#taken === chosen()) {
       this.settings.adopt(info);
@@ -203,9 +205,22 @@ export class ComparisonPlan {
     this.#chosen = this.#chosen.filter((_, i) => i !== at);
   }
 
-  /** `true` if the chat has advanced settings, which comparisons leave out. */
-  get leftOut(): boolean {
+  /** `true` if the chat has advanced settings, which lanes share. */
+  get sharesAdvanced(): boolean {
     return (this.#chat.settings.advanced?.changed ?? 0) > 0;
+  }
+
+  /** `true` if biases of the chat are left out. Either a lane has another target than the loaded one, or a text is several
+   * tokens of the loaded one. */
+  get leavesBiasesOut(): boolean {
+    const bias = this.#chat.settings.advanced?.bias;
+    const { entries = [], byToken = {} } = bias ?? {};
+    return entries.length > (this.#hasOtherTarget(this.lanes) ? 0 : Object.keys(byToken).length);
+  }
+
+  #hasOtherTarget(lanes: readonly LaneConfig[]): boolean {
+    const loaded = this.#models.loaded?.target.path;
+    return lanes.some(({ models }) => models !== undefined && models.target !== loaded);
   }
 
   /** Labels of what a lane does not share with the settings of the comparison. */
@@ -228,8 +243,19 @@ export class ComparisonPlan {
     const settings = this.settings.request();
     const prompts = this.#prompts();
     if (!settings || !prompts) return null;
-    const { sampling, rule, max_tokens } = settings;
-    return { prompts, lanes: [...lanes], sampling, rule, max_tokens, runs: this.runs, ...(this.server && { server: this.server }) };
+    const { rule, max_tokens, stop, options, ...applied } = this.#chat.settings.advanced?.applyTo(settings) ?? settings;
+    const sampling = this.#hasOtherTarget(lanes) ? { ...applied.sampling, logit_bias: {} } : applied.sampling;
+    return {
+      prompts,
+      lanes: [...lanes],
+      sampling,
+      rule,
+      max_tokens,
+      runs: this.runs,
+      ...(stop.length > 0 && { stop }),
+      ...(options && Object.keys(options).length > 0 && { options }),
+      ...(this.server && { server: this.server }),
+    };
   }
 
   #prompts(): ComparedPrompts | null {

@@ -52,18 +52,26 @@ describe('the plan of a comparison', () => {
     expect(without.plan.lanes).toEqual([{ method: 'ngram', max_draft: 'auto' }]);
   });
 
-  it('leaves out the advanced settings of the chat, and says so', () => {
-    const advanced = new AdvancedSettings(new LogitBias({} as Host, () => null));
+  it('shares the advanced settings of the chat, and leaves biases out next to another target', async () => {
+    const tokens: Host = { invoke: () => Promise.resolve([{ id: 7, text: ' end' }]) } as unknown as Host;
+    const advanced = new AdvancedSettings(new LogitBias(tokens, () => path));
     const { plan, settings } = make(undefined, advanced);
     plan.arrive();
     plan.text = 'Merge two lists.';
-    expect(plan.leftOut).toBe(false);
+    expect(plan.sharesAdvanced).toBe(false);
+    expect(plan.request()).not.toHaveProperty('stop');
+    expect(plan.request()).not.toHaveProperty('options');
     advanced.presencePenalty = 0.5;
-    expect([plan.leftOut, settings.request()?.sampling.presence_penalty, plan.request()?.sampling.presence_penalty]).toEqual([
-      true,
-      0.5,
-      0,
-    ]);
+    advanced.addStop('END');
+    advanced.options = { exit_layer: 2 };
+    await advanced.bias.add(' end');
+    expect(plan.sharesAdvanced).toBe(true);
+    const sampling = { ...settings.request()?.sampling, temperature: plan.settings.temperature, seed: plan.settings.seed };
+    expect(sampling.logit_bias).toEqual({ 7: -5 });
+    expect(plan.request()).toMatchObject({ sampling, stop: ['END'], options: { exit_layer: 2 } });
+    plan.change(0, { method: 'ngram', max_draft: 4, models: { target: further.path } });
+    expect(plan.leavesBiasesOut).toBe(true);
+    expect(plan.request()).toMatchObject({ sampling: { ...sampling, logit_bias: {} }, stop: ['END'] });
   });
 
   it('asks its server only while it is in the list', () => {

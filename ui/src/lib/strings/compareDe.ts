@@ -7,7 +7,8 @@ export const compareDe: typeof compareEn = {
   form: {
     server: 'Server',
     serverTitle: 'Ein Server, der dieselben Prompts nach den Bahnen beantwortet',
-    leftOut: 'Strafen, Stop-Sequenzen, Token-Gewichtungen und Methodenoptionen des Chats gelten in Vergleichen nicht.',
+    shared: 'Erweiterte Einstellungen des Chats gelten für alle Bahnen.',
+    biasesLeftOut: 'Token-Gewichtungen fehlen, weil sie nicht zu jedem Target passen.',
     noServer: 'keiner',
     label: 'Vergleich einrichten',
     missing: {
@@ -148,6 +149,9 @@ export const compareDe: typeof compareEn = {
     slices: (tokens) => `Wechsel nach je ${tokens}`,
     temperature: (value) => `Temperatur ${value}`,
     seed: (seed) => `Seed ${seed}`,
+    presence: (value) => `Präsenzstrafe ${value}`,
+    frequency: (value) => `Häufigkeitsstrafe ${value}`,
+    methodOptions: 'Methodenoptionen',
     prompts: 'Prompts',
     otherTargets:
       'Bahnen mit verschiedenen Targets schreiben verschiedene Texte. Keine davon ist gegenüber einem anderen Target verlustfrei. Die Beschleunigung jeder Bahn bezieht sich auf ihr eigenes Target ohne Draft.',

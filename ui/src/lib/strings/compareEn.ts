@@ -36,7 +36,8 @@ export const compareEn = {
   form: {
     server: 'Server',
     serverTitle: 'A server that answers the same prompts after the lanes',
-    leftOut: 'Comparisons leave out the chat’s penalties, stop strings, token biases and method options.',
+    shared: 'Advanced settings of the chat apply to all lanes.',
+    biasesLeftOut: 'Token biases are left out, because they do not fit every target.',
     noServer: 'none',
     label: 'Comparison setup',
     missing,
@@ -172,6 +173,9 @@ export const compareEn = {
     slices: (tokens: string) => `turns of ${tokens}`,
     temperature: (value: string) => `temperature ${value}`,
     seed: (seed: number) => `seed ${seed}`,
+    presence: (value: string) => `presence penalty ${value}`,
+    frequency: (value: string) => `frequency penalty ${value}`,
+    methodOptions: 'method options',
     prompts: 'Prompts',
     otherTargets:
       'Lanes of different targets write different texts, so no lane is lossless against another target. The speedup of each lane is over plain decoding of its own target.',

@@ -27,6 +27,7 @@ const rules: Pick<Strings['rules'], 'lossless' | 'match' | 'coupled' | 'lossy-ty
 export const de: Strings = {
   nouns: {
     answer: { one: 'Antwort', other: 'Antworten' },
+    bias: { one: 'Token-Gewichtung', other: 'Token-Gewichtungen' },
     download: { one: 'Download', other: 'Downloads' },
     draw: { one: 'Ziehung', other: 'Ziehungen' },
     drafter: { one: 'Drafter', other: 'Drafter' },
@@ -41,6 +42,7 @@ export const de: Strings = {
     run: { one: 'Lauf', other: 'Läufe' },
     sample: { one: 'Messung', other: 'Messungen' },
     source: { one: 'Quelle', other: 'Quellen' },
+    stopString: { one: 'Stop-Sequenz', other: 'Stop-Sequenzen' },
     text: { one: 'Text', other: 'Texte' },
     thread: { one: 'Thread', other: 'Threads' },
     token: { one: 'Token', other: 'Tokens' },

@@ -48,6 +48,7 @@ export interface ChoiceWords {
 
 const nouns: Record<
   | 'answer'
+  | 'bias'
   | 'download'
   | 'draw'
   | 'drafter'
@@ -62,12 +63,14 @@ const nouns: Record<
   | 'run'
   | 'sample'
   | 'source'
+  | 'stopString'
   | 'text'
   | 'thread'
   | 'token',
   Noun
 > = {
   answer: { one: 'answer', other: 'answers' },
+  bias: { one: 'token bias', other: 'token biases' },
   download: { one: 'download', other: 'downloads' },
   draw: { one: 'draw', other: 'draws' },
   drafter: { one: 'drafter', other: 'drafters' },
@@ -82,6 +85,7 @@ const nouns: Record<
   run: { one: 'run', other: 'runs' },
   sample: { one: 'sample', other: 'samples' },
   source: { one: 'source', other: 'sources' },
+  stopString: { one: 'stop string', other: 'stop strings' },
   text: { one: 'text', other: 'texts' },
   thread: { one: 'thread', other: 'threads' },
   token: { one: 'token', other: 'tokens' },
