@@ -107,7 +107,8 @@ impl App {
                     report.server = Some(Box::new(answered));
                 }
                 let trouble = trouble.as_ref().map(|error| Box::new(ErrorInfo::from(error)));
-                let report = report.map(|report| ComparisonReport { ended_ms: clock::now(), ..report });
+                let report =
+                    report.map(|report| Box::new(ComparisonReport { ended_ms: clock::now(), ..report }));
                 // A comparison that cannot be stored is still shown.
                 let kept = report
                     .as_ref()

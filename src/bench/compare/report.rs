@@ -364,7 +364,7 @@ pub enum CompareEvent {
     /// The comparison ended or was stopped.
     Finished {
         /// Report on the finished turns. `None` if there is none.
-        report: Option<ComparisonReport>,
+        report: Option<Box<ComparisonReport>>,
         /// Id in the history. `None` when it could not be saved.
         #[ts(type = "number | null")]
         kept: Option<i64>,
