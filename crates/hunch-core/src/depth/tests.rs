@@ -101,7 +101,7 @@ proptest! {
             let (ms, emitted) = machine.round(&mut controller, |position| position < accepted);
             (time, tokens) = (time + ms, tokens + emitted);
             let lost = (time - tokens as f64 * PLAIN) / PLAIN;
-            let most = config.loss_allowance + time / PLAIN / config.horizon;
+            let most = config.loss_allowance + config.loss_share * time / PLAIN;
             prop_assert!(lost <= most + 2.0, "lost {lost} plain passes of {most}");
         }
     }
