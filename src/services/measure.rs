@@ -25,12 +25,13 @@ pub fn compare(on: CompareOn<'_>, request: &CompareRequest, listener: &mut Liste
 }
 
 /// Returns the speedup of a pair from a complete comparison, stored under the id `comparison`. A comparison with a
-/// lossy rule, or without a method that can use the draft, has none.
+/// lossy rule or options of methods, or without a method that can use the draft, has none.
 pub fn pair_speedup(report: &ComparisonReport, comparison: i64) -> Option<MeasuredSpeedup> {
     let with_draft =
         report.lanes.iter().filter(|lane| lane.config.is_usual() && lane.config.method.uses_draft());
     let best = with_draft.max_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
-    report.setting.rule.is_lossless().then_some(MeasuredSpeedup {
+    let is_usual = report.setting.rule.is_lossless() && report.setting.options.is_default();
+    is_usual.then_some(MeasuredSpeedup {
         speedup: best.speedup,
         method: best.config.method,
         ended_ms: report.ended_ms,
