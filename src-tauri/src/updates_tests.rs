@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::mpsc;
 
+#[cfg(target_os = "linux")]
 use hunch::app::AppConfig;
 use serde_json::{Value, json};
 use tauri::test::{MockRuntime, mock_builder, mock_context, noop_assets};
@@ -233,6 +234,7 @@ fn keeps_the_download_if_it_cannot_be_installed() {
 }
 
 /// Starts an engine whose files are in a folder.
+#[cfg(target_os = "linux")]
 fn engine(folder: &Path) -> App {
     let (models_folder, store) = (Some(folder.into()), Some(folder.join("store.sqlite")));
     App::start(AppConfig { models_folder, store, threads: Some(1), ..AppConfig::default() }).unwrap()
