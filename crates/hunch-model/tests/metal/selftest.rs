@@ -99,7 +99,7 @@ fn planted_mistakes_are_found_in_their_part_alone() {
         // Q5_K for 16 rows.
         ("multiply-16-Q5_K", Some(("x_scales[at]", "x_scales[at] * 1.0001f"))),
         // Q8_0 for one row.
-        ("multiply-1-Q8_0", Some(("sum = sum + simd", "sum = 1.01f * sum + simd"))),
+        ("multiply-1-Q8_0", Some(("kept + simd", "1.01f * kept + simd"))),
         // The table of Q4_0.
         ("take_rows-Q4_0", Some(("product + w.m", "-product + w.m"))),
         ("norm-", Some(("p.width) + p.eps", "p.width) + 0.1f"))),
@@ -246,7 +246,7 @@ fn refused_or_wrong_kernel_of_gates_and_ups_is_replaced_by_a_dispatch_for_each()
 /// Q5_K for 16 rows.
 const WRONG_Q5K: Mistake = ("multiply-16-Q5_K", Some(("x_scales[at]", "x_scales[at] * 1.0001f")));
 /// Q4_K for one row.
-const WRONG_Q4K: Mistake = ("multiply-1-Q4_K", Some(("sum = sum + simd", "sum = 1.01f * sum + simd")));
+const WRONG_Q4K: Mistake = ("multiply-1-Q4_K", Some(("kept + simd", "1.01f * kept + simd")));
 
 fn open_tiny(dtype: GgmlDType, mistakes: &[Mistake]) -> Decoder {
     let folder = tempfile::tempdir().unwrap();

@@ -401,8 +401,8 @@ pub(crate) fn build_ptx(name: &str, text: &str, functions: &[&str]) -> std::resu
         compile("HUNCH_METAL_PTX_CXX", "ptx", &name, &cpp, &all)
     };
     // For PTX, a pointer without an address space may point anywhere. Metal refuses it, and so do other targets, where
-    // the spaces have no relation.
-    build(format!("{name}.ll"), &["-target", "x86_64-linux-musl", "-emit-llvm"])?;
+    // the spaces have no relation. It does so before it optimises.
+    build(format!("{name}.ll"), &["-target", "x86_64-linux-musl", "-emit-llvm", "-O0"])?;
     build(format!("{name}.ptx"), &PTX_TARGET)
 }
 
@@ -441,7 +441,8 @@ fn compile(
     let output = Command::new(words.next().unwrap())
         .args(words)
         .args(["-x", "c++", "-std=c++20", "-O2", "-ffp-contract=off", "-fno-exceptions", "-fno-rtti", "-w"])
-        .arg("-fno-sanitize=all")
+        // Its processes have one thread. Guards of statics would need the C++ library.
+        .args(["-fno-sanitize=all", "-fno-threadsafe-statics"])
         .arg("-I")
         .arg(tests.join(headers))
         .arg("-I")

@@ -28,6 +28,8 @@ METAL_FUNC float add_products(float4 a, float4 b, float sum) {
 
 // Few activation rows. A simdgroup takes 8 weight rows: a lane has a partition of two of them. It loads and unpacks
 // these weights once. Activation rows past the last one repeat it and are not written.
+#undef SUMS
+#define SUMS (ROWS * 2)   // of a lane
 METAL_FUNC void multiply(constant Product& p, device const void* low, device const uint* high, device const void* scales,
                          device const half2* supers, device const float* bias, device float* out,
                          device const void* x, device const float* x_scales, device const short2* x_sums,
@@ -35,11 +37,11 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
                          uint lane, uint simdgroup ROW_PARAMETERS) {
   const uint units = p.k / 32, tile = group.x * 2 + simdgroup, part = lane % 8, row = lane / 8;
   if (tile * 8 >= p.n) return;
-  float sums[ROWS][2];
+  float sums[SUMS];
   uint first_unit[ROWS];
   #pragma clang loop unroll(full)
   for (uint m = 0; m < ROWS; ++m) {
-    sums[m][0] = sums[m][1] = 0.0f;
+    sums[2 * m] = sums[2 * m + 1] = 0.0f;
     first_unit[m] = INPUT_ROW(m) * units;
   }
   for (uint u = part; u < units; u += 8) {
@@ -73,20 +75,27 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
 #else
         const float2 dot = float2(dots[m][h].x + dots[m][h].y, 0.0f);
 #endif
-        sums[m][h] = fold(w, x_scales[unit], dot, float2(x_sums[unit]), sums[m][h]);
+        sums[2 * m + h] = fold(w, x_scales[unit], dot, float2(x_sums[unit]), sums[2 * m + h]);
       }
     }
   }
+  // Adds the partitions. While several sums are left, a lane keeps every other one and gives the rest away.
   #pragma clang loop unroll(full)
-  for (uint m = 0; m < ROWS; ++m) {
-    #pragma clang loop unroll(full)
-    for (uint h = 0; h < 2; ++h) {
-      float sum = sums[m][h];
-      for (ushort step = 1; step < 8; step *= 2) sum = sum + simd_shuffle_xor(sum, step);
-      const uint column = tile * 8 + row + 4 * h;
-      if (part == 0 && column < p.n && HAS_ROW(m)) write_product(p, bias, out, OUTPUT_ROW(m), column, sum);
+  for (uint s = 0; s < 3; ++s) {
+    const ushort step = 1 << s;
+    if ((SUMS >> s) > 1) {
+      const bool odd = part & step;
+      #pragma clang loop unroll(full)
+      for (uint i = 0; i < (SUMS >> (s + 1)); ++i) {
+        const float kept = odd ? sums[2 * i + 1] : sums[2 * i], given = odd ? sums[2 * i] : sums[2 * i + 1];
+        sums[i] = kept + simd_shuffle_xor(given, step);
+      }
+    } else {
+      sums[0] = sums[0] + simd_shuffle_xor(sums[0], step);
     }
   }
+  const uint m = part / 2, column = tile * 8 + row + 4 * (part % 2);
+  if (part < SUMS && column < p.n && HAS_ROW(m)) write_product(p, bias, out, OUTPUT_ROW(m), column, sums[0]);
 }
 
 #else
