@@ -8,8 +8,6 @@
 //!
 //! A few measurements on a busy machine may be several times too slow, and a controller that does not draft takes no
 //! further ones. So every expectation counts as one measurement, whose variance is the unit of all variances.
-//!
-//! `libm` gives the same bits on every system, so a replay of recorded rounds does too.
 
 use crate::limits::MAX_ROWS;
 use crate::pass_cost::PassCost;
@@ -34,7 +32,7 @@ pub(super) struct CostMemory {
 /// Returns the variance that an estimate gains between two measurements, so that in the long run a measurement has a weight
 /// of 1 in `memory`.
 fn drift(memory: f64) -> f64 {
-    ONE / (memory * (memory - 1.0).max(f64::EPSILON))
+    ONE / (memory * (memory - ONE).max(f64::EPSILON))
 }
 
 /// Returns a deviation of logarithms within the bounds of an outlier.

@@ -101,7 +101,7 @@ proptest! {
             let (ms, emitted) = machine.round(&mut controller, |position| position < accepted);
             (time, tokens) = (time + ms, tokens + emitted);
             let lost = (time - tokens as f64 * PLAIN) / PLAIN;
-            let most = config.loss_allowance + time / PLAIN / config.horizon;
+            let most = config.loss_allowance + config.loss_share * time / PLAIN;
             prop_assert!(lost <= most + 2.0, "lost {lost} plain passes of {most}");
         }
     }
@@ -291,16 +291,14 @@ fn a_draft_in_one_pass_grows_at_no_further_cost() {
     let drafted = |in_one_pass| {
         let mut controller = model_controller(costly);
         controller.set_in_one_pass(0, in_one_pass);
-        let (mut rounds, mut tokens) = (0, 0);
-        for round in 0..1000 {
+        let mut longest = 0;
+        for round in 0..200 {
             let mut plan = controller.plan(0, request(8, 0, 1000));
             let mut drafted = plan.max_draft.min(1);
             while drafted > 0 && drafted < plan.max_draft && plan.should_continue(0.7) {
                 drafted += 1;
             }
-            if round >= 500 && drafted > 0 {
-                (rounds, tokens) = (rounds + 1, tokens + drafted);
-            }
+            longest = longest.max(if round < 100 { 0 } else { drafted });
             let accepted = (0..drafted).take_while(|&position| usually(round, position)).count();
             let passes = if in_one_pass { drafted.min(1) } else { drafted };
             controller.observe(&Observation {
@@ -320,12 +318,10 @@ fn a_draft_in_one_pass_grows_at_no_further_cost() {
                 ..Observation::default()
             });
         }
-        (rounds, tokens as f64 / rounds as f64)
+        longest
     };
-    let (rounds, tokens) = drafted(true);
-    assert!(rounds > 400 && tokens > 4.0, "{rounds} drafts of {tokens} tokens");
-    let (rounds, tokens) = drafted(false);
-    assert!(rounds > 400 && tokens < 2.0, "{rounds} drafts of {tokens} tokens");
+    assert!(drafted(true) >= 6, "{} tokens", drafted(true));
+    assert!(drafted(false) <= 2, "{} tokens", drafted(false));
 }
 
 #[test]
