@@ -57,21 +57,7 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
       }
     }
   }
-  // Adds the lanes. While several sums are left, a lane keeps every other one and gives the rest away.
-  #pragma clang loop unroll(full)
-  for (uint s = 0; s < 5; ++s) {
-    const ushort step = 1 << s;
-    if ((SUMS >> s) > 1) {
-      const bool odd = lane & step;
-      #pragma clang loop unroll(full)
-      for (uint i = 0; i < (SUMS >> (s + 1)); ++i) {
-        const float kept = odd ? sums[2 * i + 1] : sums[2 * i], given = odd ? sums[2 * i] : sums[2 * i + 1];
-        sums[i] = kept + simd_shuffle_xor(given, step);
-      }
-    } else {
-      sums[0] = sums[0] + simd_shuffle_xor(sums[0], step);
-    }
-  }
+  add_lanes<SUMS, 5>(sums, lane);
   #pragma clang loop unroll(full)
   for (uint i = 0; i < (SUMS > 32 ? SUMS / 32 : 1); ++i) {
     const uint sum = i * 32 + lane, row = first + sum / COLUMNS, column = first_column + own + sum % COLUMNS;

@@ -37,3 +37,23 @@ METAL_FUNC void write_product(constant Product& p, device const float* bias, dev
   sum = sum * p.scale;
   *to = p.cap > 0.0f ? soft_cap(sum, p.cap) : sum;
 }
+
+// Adds each of COUNT sums over 2^STEPS neighbouring lanes, in a tree. While several sums are left, a lane keeps every
+// other one and gives the rest away. At the end, sums[i] of a lane is sum i * 2^STEPS + lane % 2^STEPS, if there is one.
+template<uint COUNT, uint STEPS>
+METAL_FUNC void add_lanes(thread float* sums, uint lane) {
+  #pragma clang loop unroll(full)
+  for (uint s = 0; s < STEPS; ++s) {
+    const ushort step = 1 << s;
+    if ((COUNT >> s) > 1) {
+      const bool odd = lane & step;
+      #pragma clang loop unroll(full)
+      for (uint i = 0; i < (COUNT >> (s + 1)); ++i) {
+        const float kept = odd ? sums[2 * i + 1] : sums[2 * i], given = odd ? sums[2 * i] : sums[2 * i + 1];
+        sums[i] = kept + simd_shuffle_xor(given, step);
+      }
+    } else {
+      sums[0] = sums[0] + simd_shuffle_xor(sums[0], step);
+    }
+  }
+}

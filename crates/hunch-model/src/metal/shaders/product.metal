@@ -26,10 +26,11 @@ METAL_FUNC float add_products(float4 a, float4 b, float sum) {
   return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
 
-// Few activation rows. A simdgroup takes 8 weight rows: a lane has a partition of two of them. It loads and unpacks
-// these weights once. Activation rows past the last one repeat it and are not written.
 #undef SUMS
 #define SUMS (ROWS * 2)   // of a lane
+
+// Few activation rows. A simdgroup takes 8 weight rows: a lane has a partition of two of them. It loads and unpacks
+// these weights once. Activation rows past the last one repeat it and are not written.
 METAL_FUNC void multiply(constant Product& p, device const void* low, device const uint* high, device const void* scales,
                          device const half2* supers, device const float* bias, device float* out,
                          device const void* x, device const float* x_scales, device const short2* x_sums,
@@ -79,21 +80,7 @@ METAL_FUNC void multiply(constant Product& p, device const void* low, device con
       }
     }
   }
-  // Adds the partitions. While several sums are left, a lane keeps every other one and gives the rest away.
-  #pragma clang loop unroll(full)
-  for (uint s = 0; s < 3; ++s) {
-    const ushort step = 1 << s;
-    if ((SUMS >> s) > 1) {
-      const bool odd = part & step;
-      #pragma clang loop unroll(full)
-      for (uint i = 0; i < (SUMS >> (s + 1)); ++i) {
-        const float kept = odd ? sums[2 * i + 1] : sums[2 * i], given = odd ? sums[2 * i] : sums[2 * i + 1];
-        sums[i] = kept + simd_shuffle_xor(given, step);
-      }
-    } else {
-      sums[0] = sums[0] + simd_shuffle_xor(sums[0], step);
-    }
-  }
+  add_lanes<SUMS, 3>(sums, lane);
   const uint m = part / 2, column = tile * 8 + row + 4 * (part % 2);
   if (part < SUMS && column < p.n && HAS_ROW(m)) write_product(p, bias, out, OUTPUT_ROW(m), column, sums[0]);
 }
