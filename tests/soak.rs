@@ -86,7 +86,7 @@ fn main() -> ExitCode {
 fn run(model: &Path, folder: &Path, turns: usize) -> Result<Vec<SoakTurn>> {
     // A worse copy as the draft model: some of its drafts are rejected.
     let draft = folder.join("draft.gguf");
-    low_bit::write_copy(&WeightFile::open(model)?, &draft, 2, &mut |_, _| {})?;
+    low_bit::write_copy(&WeightFile::open(model)?, &draft, 2, &mut low_bit::unwatched)?;
     let app = App::start(AppConfig {
         places: Some(Places::only(folder.into())),
         store: Some(folder.join("conversations.db")),

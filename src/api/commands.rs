@@ -52,6 +52,8 @@ macro_rules! with_commands {
             remove_model(path: String) -> Library;
             /// Returns which of the files that are dragged over the window, or were dropped, are model folders.
             dropped_models(paths: Vec<String>) -> Vec<String>;
+            /// Deletes the low-bit copy of a target.
+            remove_low_bit_copy(target: String) -> ();
             /// Shows a model in the system's file manager.
             reveal_model(path: String) -> ();
             /// Returns why the model's chat template cannot be used as it is; null if it can.
@@ -174,6 +176,10 @@ macro_rules! with_commands {
             measure_costs() -> u32 => MeasurementMessage<CostEvent>;
             /// Returns the events of the last cost measurement from number `from` on.
             costs_snapshot(id: u32, from: u32) -> MeasurementMessage<CostEvent>;
+            /// Searches for the layers that the target skips in the method layer-skip. Returns the number of the search.
+            search_skipped_layers() -> u32 => MeasurementMessage<SkipSearchEvent>;
+            /// Returns the events of the last search for skipped layers from number `from` on.
+            skip_search_snapshot(id: u32, from: u32) -> MeasurementMessage<SkipSearchEvent>;
             /// Stops a measurement.
             stop_measurement(id: u32) -> ();
             /// Lists the stored comparisons, newest first.

@@ -62,6 +62,10 @@ pub struct LoadedModels {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub sampling: Option<RecommendedSampling>,
+    /// Layers that the target skips in the method layer-skip, if a search has found them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub skipped_layers: Option<Vec<usize>>,
     /// Warning about the target's chat template, such as that a built-in one replaces it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]

@@ -19,6 +19,7 @@ pub use super::{
 pub use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
+pub use crate::bench::skip_search::SkipSearchEvent;
 pub use crate::event::GenerationEvent;
 pub use crate::lab::report::{
     AcceptanceMap, CostEvent, LabDraft, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest,

@@ -10,7 +10,7 @@ use crate::bench::compare::report::{CompareRequest, LaneModels};
 use crate::bench::compare::{LaneSet, TargetPlace};
 use crate::bench::skip_sets::SearchedModel;
 use crate::generate::LoadPlan;
-use crate::services::load::{self, check_memory};
+use crate::services::load::check_memory;
 use hunch_core::propose::MethodOptions;
 use hunch_error::{Refusal, Result};
 use hunch_library::Inspection;
@@ -79,7 +79,7 @@ impl App {
         } else {
             let file = WeightFile::open(&plan.target)?;
             let read_by_a_pass = Footprint::on_device(file.gguf(), &self.shared.compute)?.read_by_a_pass;
-            let skipped_layers = load::skipped_layers(SearchedModel { info: &info, read_by_a_pass });
+            let skipped_layers = self.skipped_layers(SearchedModel { info: &info, read_by_a_pass });
             MethodOptions { exit_layer: None, skipped_layers, ..chosen.clone() }
         };
         Ok(LaneSet { requested: asked.clone(), titles, plan, place, options })

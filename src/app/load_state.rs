@@ -16,8 +16,6 @@ pub(super) struct ReadyModels {
     pub(super) loaded: LoadedModels,
     /// Details from the engine.
     pub(super) details: Loaded,
-    /// Layers that `hunch skip-search` found for the target.
-    pub(super) skipped_layers: Option<Vec<usize>>,
 }
 
 /// Set to true to stop a load.
@@ -105,6 +103,17 @@ impl ModelSlot {
     /// Replaces the models.
     pub(super) fn set_ready(&self, models: ReadyModels) {
         *self.state.lock().settled_mut() = LoadState::Ready(Arc::new(models));
+    }
+
+    /// Sets the layers that a target skips, if it is still loaded.
+    pub(super) fn set_skipped_layers(&self, target: &str, layers: Vec<usize>) {
+        let mut state = self.state.lock();
+        if let LoadState::Ready(models) = state.settled_mut()
+            && models.loaded.target.path == target
+        {
+            let loaded = LoadedModels { skipped_layers: Some(layers), ..models.loaded.clone() };
+            *models = Arc::new(ReadyModels { loaded, details: models.details.clone() });
+        }
     }
 
     /// Removes the models. Returns whether there were any.

@@ -16,14 +16,15 @@ use super::{App, Shared};
 use crate::api::{LoadedHead, LoadedModels};
 use crate::bench::skip_sets::SearchedModel;
 use crate::engine::LoadFailure;
-use crate::generate::{LoadPlan, LoadWatch};
+use crate::generate::{LoadPlan, LoadStep, LoadWatch};
 use crate::services::idle::unload_after;
 use crate::services::load;
 use crate::store::Store;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, RunningWork};
 use hunch_library::fit::default_context;
 use hunch_library::types::{LibraryEvent, LoadProgress, LoadRequest, ModelEntry};
 use hunch_library::{HeadEntry, Inspection, load_marker};
+use hunch_model::low_bit;
 use hunch_model::spec::ModelSpec;
 
 /// Preference: minutes until idle models are unloaded. Absent or 0 means never.
@@ -52,13 +53,14 @@ impl App {
     }
 
     fn load_in_turn(&self, request: &LoadRequest, stop: &StopFlag) -> Result<LoadedModels> {
-        let found = self.find_models(&request.target, request.draft.as_deref(), request.head.as_deref())?;
+        let found = self.find_requested(request)?;
         let inspected = |path: &Path| hunch_library::inspect_listed(path, &self.shared.places);
         let Inspection { entry: target_entry, spec, sampling, .. } = inspected(&found.target)?;
-        let draft_entry = found.draft.as_deref().map(inspected).transpose()?.map(|draft| draft.entry);
         let context = self.context_for(request, &target_entry, &spec);
         let make_room = self.has_to_make_room(&found, context)?;
-        let progress = Some(self.progress_callback(stop.clone()));
+        self.write_missing_copy(&found, stop)?;
+        let draft_entry = found.draft.as_deref().map(inspected).transpose()?.map(|draft| draft.entry);
+        let progress = Some(self.progress_callback(stop.clone(), false));
         let chosen_head = found.head.as_deref().and_then(hunch_library::head_at);
         let plan = LoadPlan { context: Some(context as usize), progress, ..found };
         if stop.load(Ordering::Relaxed) {
@@ -76,7 +78,9 @@ impl App {
             error
         })?;
         let WithTexts { details, texts, problem: texts_problem } = self.use_chosen_texts(details, stop);
+        let searched = SearchedModel { info: &spec.info(), read_by_a_pass: details.read_by_a_pass.0 };
         let loaded = LoadedModels {
+            skipped_layers: self.skipped_layers(searched),
             target: target_entry,
             methods: details.methods.clone(),
             draft: draft_entry,
@@ -96,17 +100,33 @@ impl App {
             texts,
             texts_problem,
         };
-        let searched = SearchedModel { info: &spec.info(), read_by_a_pass: details.read_by_a_pass.0 };
-        let skipped_layers = load::skipped_layers(searched);
-        self.shared.models.set_ready(ReadyModels { loaded: loaded.clone(), details, skipped_layers });
+        self.shared.models.set_ready(ReadyModels { loaded: loaded.clone(), details });
         self.remember_loaded(&loaded);
         Ok(loaded)
     }
 
+    /// Writes the target's low-bit copy if it is the draft and missing.
+    fn write_missing_copy(&self, plan: &LoadPlan, stop: &StopFlag) -> Result<()> {
+        let Some(copy) = &plan.draft else { return Ok(()) };
+        if low_bit::is_written(copy) || self.low_bit_path(&plan.target)?.as_ref() != Some(copy) {
+            return Ok(());
+        }
+        // Nothing is measured meanwhile, and no answer is in the way of the load at the end.
+        let _hold = self.shared.engine.hold(self.next_id(), RunningWork::Loading)?;
+        let watch = self.progress_callback(stop.clone(), true);
+        let threads = self.shared.compute.threads().count();
+        load::ensure_low_bit_copy(&plan.target, copy, threads, &mut |done, total| {
+            watch(LoadStep { path: &plan.target, done: done as u64, total: total as u64 })
+        })
+    }
+
     /// Remembers models outside the library, so that they may be loaded again at the next start.
     fn remember_loaded(&self, loaded: &LoadedModels) {
+        let data = self.shared.places.data.as_deref();
+        let is_copy = |path: &Path| data.is_some_and(|data| hunch_library::is_low_bit_copy(data, path));
         let entries = [Some(&loaded.target), loaded.draft.as_ref()];
-        let paths: Vec<&Path> = entries.into_iter().flatten().map(|entry| Path::new(&entry.path)).collect();
+        let paths = entries.into_iter().flatten().map(|entry| Path::new(&entry.path));
+        let paths: Vec<&Path> = paths.filter(|path| !is_copy(path)).collect();
         let listed = hunch_library::are_listed(&paths, &self.shared.places);
         let elsewhere: Vec<&Path> =
             paths.into_iter().zip(listed).filter(|(_, listed)| !listed).map(|(path, _)| path).collect();
@@ -182,12 +202,13 @@ impl App {
         Ok(())
     }
 
-    /// Makes the callback that sends progress events of the library.
-    fn progress_callback(&self, stop: StopFlag) -> LoadWatch {
+    /// Makes the callback that sends progress events of the library. `writes_copy` if a low-bit copy is written.
+    fn progress_callback(&self, stop: StopFlag, writes_copy: bool) -> LoadWatch {
         let shared = Arc::downgrade(&self.shared);
         load_watch(stop, move |progress| {
             let Some(shared) = shared.upgrade() else { return ControlFlow::Break(()) };
-            App { shared }.announce(LibraryEvent::Loading { progress });
+            App { shared }
+                .announce(LibraryEvent::Loading { progress: LoadProgress { writes_copy, ..progress } });
             ControlFlow::Continue(())
         })
     }
@@ -217,6 +238,7 @@ pub(super) fn load_watch(
         *last = Some(Instant::now());
         announce(LoadProgress {
             name: hunch_library::short_name(step.path),
+            writes_copy: false,
             done_bytes: step.done,
             total_bytes: step.total,
         })

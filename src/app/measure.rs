@@ -1,4 +1,4 @@
-//! Measurements: comparisons and the cost curve. The engine runs them, the window receives their events, and the
+//! Measurements: comparisons, the cost curve, and the search for layers to skip. The engine runs them, the window receives their events, and the
 //! store keeps the results.
 
 use std::ops::ControlFlow;
@@ -15,16 +15,17 @@ use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
 use crate::bench::compare::{self, CompareOn, LaneSet, Listener, Outcome, export};
+use crate::bench::skip_search::{SearchStep, SearchWatch, SkipSearchEvent};
 use crate::bench::{Suite, cost_curve};
 use crate::engine::Loaded;
 use crate::generate::LoadWatch;
 use crate::lab::report::CostEvent;
-use crate::services::measure;
+use crate::services::{measure, skip_search};
 use crate::store::CurveOf;
 use hunch_core::method::Method;
 use hunch_core::pass_cost::{CostCurve, DrafterCosts};
 use hunch_error::ErrorInfo;
-use hunch_error::{Refusal, Result};
+use hunch_error::{Error, Refusal, Result};
 use hunch_library::speed_log::Rates;
 use hunch_library::types::{LibraryEvent, MeasuredSpeedup};
 use hunch_model::atomic_file;
@@ -39,6 +40,7 @@ const TITLE_CHARS: usize = 80;
 pub(super) struct Measurements {
     comparison: Option<Arc<EventLog<CompareEvent>>>,
     costs: Option<Arc<EventLog<CostEvent>>>,
+    skip_search: Option<Arc<EventLog<SkipSearchEvent>>>,
 }
 
 /// Callback for the messages of a measurement, in order.
@@ -204,6 +206,54 @@ impl App {
         }))
     }
 
+    /// Starts a search for the layers that the target skips in the method layer-skip, and returns its number. The result
+    /// is saved, and used from the next answer on.
+    ///
+    /// # Errors
+    /// When no model is loaded, the engine is busy, or this user has no data folder.
+    pub fn search_skipped_layers(&self, sink: MeasurementSink<SkipSearchEvent>) -> Result<u32> {
+        let target = self.shared.models.ready()?.loaded.target.path.clone();
+        let data = self.shared.places.data.clone().ok_or(Refusal::NoDataFolder)?;
+        let suites = skip_search::SUITES.iter().map(|name| Suite::named_or_file(name));
+        let suites = suites.collect::<Result<Vec<_>>>()?;
+        let id = self.next_id();
+        let (log, writer) = EventLog::open(id);
+        let last = writer.clone();
+        log.pump(receiver(id, sink), || ())?;
+        let shared = Arc::downgrade(&self.shared);
+        self.shared.engine.measure(
+            id,
+            move |models, stopped| {
+                let mut watch = SearchEvents { writer, stopped };
+                let found = match skip_search::run(models, &suites, skip_search::PROMPTS, &mut watch) {
+                    Err(Error::Stopped) => return Ok(None),
+                    found => found?,
+                };
+                skip_search::save(&data, models, &found)?;
+                Ok(Some(found))
+            },
+            move |found| {
+                if let (Ok(Some(found)), Some(shared)) = (&found, shared.upgrade()) {
+                    shared.models.set_skipped_layers(&target, found.best.skipped.clone());
+                }
+                last.put(match found {
+                    Ok(found) => SkipSearchEvent::Finished { found: found.map(Box::new) },
+                    Err(error) => SkipSearchEvent::Failed { error: (&error).into() },
+                });
+            },
+        )?;
+        self.shared.measurements.lock().skip_search = Some(log);
+        Ok(id)
+    }
+
+    /// Returns the events of the last search for skipped layers, from number `from` to the newest.
+    ///
+    /// # Errors
+    /// [`Refusal::NoLongerKept`] when `id` is not the last one.
+    pub fn skip_search_snapshot(&self, id: u32, from: u32) -> Result<MeasurementMessage<SkipSearchEvent>> {
+        snapshot(self.shared.measurements.lock().skip_search.clone(), id, from)
+    }
+
     /// Stops a measurement within one pass. Has no effect on one that has ended.
     pub fn stop_measurement(&self, id: u32) {
         self.shared.engine.cancel(id);
@@ -240,6 +290,22 @@ impl App {
     pub fn export_comparison(&self, id: i64, format: ComparisonFormat, path: &Path) -> Result<()> {
         let text = export::export(&self.store().comparison(id)?, format)?;
         atomic_file::write(path, &text)
+    }
+}
+
+/// Sends the steps of a search as events.
+struct SearchEvents<'a> {
+    writer: Writer<SkipSearchEvent>,
+    stopped: &'a dyn Fn() -> bool,
+}
+
+impl SearchWatch for SearchEvents<'_> {
+    fn step(&mut self, step: SearchStep) {
+        self.writer.put(step.into());
+    }
+
+    fn stopped(&self) -> bool {
+        (self.stopped)()
     }
 }
 

@@ -32,9 +32,11 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use crate::api::{AnswerSettings, AppInfo, MAX_FILES, ParameterRange, StreamMessage};
+use crate::bench::skip_sets::SearchedModel;
 use crate::engine::{Engine, EngineHold};
 use crate::generate::{GenerationPlan, MOST_STOP_STRINGS, Prompt};
 use crate::services::idle::IdleUnloader;
+use crate::services::load;
 use crate::store::Store;
 use answer_writer::{AnswerSink, AnswerWriter, AnswerWriters};
 use answerer::Answerer;
@@ -243,9 +245,15 @@ impl App {
         hunch_library::resolve(name, &self.shared.places)
     }
 
-    /// Completes options with the layers that `hunch skip-search` found for the target.
+    /// Returns the layers to skip that a search found for a target.
+    fn skipped_layers(&self, target: SearchedModel<'_>) -> Option<Vec<usize>> {
+        load::skipped_layers(self.shared.places.data.as_deref()?, target)
+    }
+
+    /// Completes options with the layers to skip that a search found for the target.
     fn method_options(&self, chosen: &MethodOptions) -> MethodOptions {
-        let found = || self.shared.models.ready().ok().and_then(|models| models.skipped_layers.clone());
+        let found =
+            || self.shared.models.ready().ok().and_then(|models| models.loaded.skipped_layers.clone());
         MethodOptions { skipped_layers: chosen.skipped_layers.clone().or_else(found), ..chosen.clone() }
     }
 
@@ -344,6 +352,8 @@ impl App {
                 if loading.shared.models.is_loading() {
                     // Quitting while models load is not a crash.
                     loading.unmark_load();
+                    // An unfinished low-bit copy is deleted.
+                    drop(loading.shared.models.wait_for_turn());
                 }
             }),
             Box::new(move || {

@@ -9,11 +9,11 @@ use crate::generate::LoadPlan;
 use crate::services::load::{self, ModelNames};
 use hunch_error::{Error, Refusal, Result};
 use hunch_library::download::{Downloads, Subscription};
-use hunch_library::types::ModelEntry;
 use hunch_library::types::{Download, Library, LibraryEvent};
+use hunch_library::types::{LoadRequest, ModelEntry};
 use hunch_library::watch::{LibraryWatch, POLL_INTERVAL};
 use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan, template_note};
-use hunch_model::split;
+use hunch_model::{low_bit, split};
 use parking_lot::Mutex;
 
 impl App {
@@ -56,7 +56,9 @@ impl App {
     /// # Errors
     /// When it is in another folder, is loaded, or a file cannot be deleted.
     pub fn remove_model(&self, path: &str) -> Result<Library> {
-        let files = removable(Path::new(path), &self.shared.places)?;
+        let mut files = removable(Path::new(path), &self.shared.places)?;
+        // Its copy is deleted with it. A damaged model has none.
+        files.extend(self.low_bit_path(Path::new(path)).ok().flatten());
         if let Some(name) = self.in_use(&files) {
             return Err(Error::Refused(Refusal::ModelInMemory { name }));
         }
@@ -92,8 +94,11 @@ impl App {
         let is_unfinished = |name: &str| {
             unfinished.as_ref().is_some_and(|load| load.target == name || load.draft.as_deref() == Some(name))
         };
+        let data = self.shared.places.data.as_deref();
+        let is_copy =
+            |name: &str| data.is_some_and(|data| hunch_library::is_low_bit_copy(data, Path::new(name)));
         let exists = |path: &Path| path.is_file() || hunch_library::is_model_folder(path);
-        let is_file = |name: &&str| exists(Path::new(name)) && !is_unfinished(name);
+        let is_file = |name: &&str| exists(Path::new(name)) && !is_unfinished(name) && !is_copy(name);
         let files: Vec<&str> = names.into_iter().filter(is_file).collect();
         let paths: Vec<&Path> = files.iter().map(Path::new).collect();
         let known = are_known(&paths, &self.shared.places);
@@ -111,6 +116,53 @@ impl App {
         head: Option<&str>,
     ) -> Result<LoadPlan> {
         load::find(&self.shared.places, ModelNames { target, draft, head: head.map(Path::new) })
+    }
+
+    /// Finds the models of a request. The draft may be the target's low-bit copy, which is missing until it is written.
+    ///
+    /// # Errors
+    /// As [`load::find`].
+    pub(super) fn find_requested(&self, request: &LoadRequest) -> Result<LoadPlan> {
+        let LoadRequest { target, draft, head, .. } = request;
+        let find = |draft| self.find_models(target, draft, head.as_deref());
+        let draft = draft.as_deref();
+        match draft.filter(|draft| self.is_missing_copy(Path::new(draft))) {
+            None => find(draft),
+            Some(copy) => {
+                let plan = find(None)?;
+                if self.low_bit_path(&plan.target)? == Some(copy.into()) {
+                    Ok(LoadPlan { draft: Some(copy.into()), ..plan })
+                } else {
+                    find(draft)
+                }
+            }
+        }
+    }
+
+    /// Returns the path of a target's low-bit copy, which may be missing. `None` without a data folder.
+    pub(super) fn low_bit_path(&self, target: &Path) -> Result<Option<PathBuf>> {
+        let data = self.shared.places.data.as_deref();
+        data.map(|data| hunch_library::low_bit_path_in(data, target)).transpose()
+    }
+
+    /// Returns true for a path in the folder of low-bit copies without a file.
+    fn is_missing_copy(&self, path: &Path) -> bool {
+        let data = self.shared.places.data.as_deref();
+        !path.is_file() && data.is_some_and(|data| hunch_library::is_low_bit_copy(data, path))
+    }
+
+    /// Deletes the low-bit copy of a target. The next load with it as the draft writes it again.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while models are loaded, and when it is in memory or cannot be deleted.
+    pub fn remove_low_bit_copy(&self, target: &str) -> Result<()> {
+        let _turn = self.shared.models.try_turn()?;
+        let target = self.find_model(target)?;
+        let Some(copy) = self.low_bit_path(&target)? else { return Ok(()) };
+        if let Some(name) = self.in_use(std::slice::from_ref(&copy)) {
+            return Err(Error::Refused(Refusal::ModelInMemory { name }));
+        }
+        low_bit::remove_copy(&copy)
     }
 
     /// Returns true if a head is on this machine's list, by name or path, or ended the last run while it was loaded.

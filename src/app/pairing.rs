@@ -31,9 +31,7 @@ impl App {
     /// # Errors
     /// When a file is missing or unusable, or the context is longer than the target supports.
     pub fn fit(&self, request: &LoadRequest) -> Result<Fit> {
-        let LoadRequest { target, draft, head, context } = request;
-        let plan = self.find_models(target, draft.as_deref(), head.as_deref())?;
-        self.fit_plan(&plan, *context)
+        self.fit_plan(&self.find_requested(request)?, request.context)
     }
 
     /// As [`App::fit`], of files that were found already.
@@ -74,6 +72,7 @@ impl App {
             compute: &self.shared.compute,
             machine: self.machine(),
             folder: self.shared.side_folder.as_deref(),
+            copies: self.shared.places.data.as_deref(),
             saved_costs: &|of| self.store().known_costs(of),
         })
     }
@@ -123,9 +122,9 @@ impl App {
 
     /// Returns whether this target and draft are loaded with the requested context.
     fn is_loaded(&self, request: &LoadRequest) -> Result<bool> {
-        let path = |name: &str| self.find_model(name).map(|path| path.display().to_string());
-        let target = path(&request.target)?;
-        let draft = request.draft.as_deref().map(path).transpose()?;
+        let plan = self.find_requested(&LoadRequest { head: None, ..request.clone() })?;
+        let target = plan.target.display().to_string();
+        let draft = plan.draft.map(|draft| draft.display().to_string());
         Ok(self.shared.models.ready().is_ok_and(|models| {
             let loaded = &models.loaded;
             loaded.target.path == target

@@ -77,8 +77,7 @@ impl App {
             texts_problem: problem,
             ..ready.loaded.clone()
         };
-        let skipped_layers = ready.skipped_layers.clone();
-        models.set_ready(ReadyModels { loaded: loaded.clone(), details, skipped_layers });
+        models.set_ready(ReadyModels { loaded: loaded.clone(), details });
         Ok(Some(loaded))
     }
 

@@ -5,6 +5,7 @@
 //! answers, and so is the cost of passes. Theory combines the two, so the result is `predicted`.
 
 use serde::{Deserialize, Serialize};
+use ts_rs::TS;
 
 use crate::bench::model_bench::{ModelPass, time_pass};
 use hunch_core::limits::MAX_DRAFT;
@@ -13,7 +14,7 @@ use hunch_core::pass_cost::PassCost;
 use hunch_core::sample::argmax;
 use hunch_core::theory;
 use hunch_core::token::TokenId;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, ErrorInfo, Result};
 use hunch_model::pass_timer::{PassTimer, TimingObserver};
 
 /// A prompt with the model's greedy answer.
@@ -26,7 +27,7 @@ pub struct Sample {
 }
 
 /// A set of layers to skip, with its predicted speedup.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct SkipSet {
     /// Skipped layers, ascending.
     pub skipped: Vec<usize>,
@@ -41,7 +42,7 @@ pub struct SkipSet {
 }
 
 /// Result of a search.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct SkipSearch {
     /// Name of the model.
     pub model: String,
@@ -53,13 +54,79 @@ pub struct SkipSearch {
     pub path: Vec<SkipSet>,
 }
 
-/// Progress of a search.
+/// A step of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trying {
-    /// Layers skipped so far.
-    pub skipped: usize,
-    /// Number of the current sample, from 0, and of all samples.
-    pub sample: (usize, usize),
+pub enum SearchStep {
+    /// The model answers a prompt.
+    Answering {
+        /// Prompts done.
+        done: usize,
+        /// All prompts.
+        of: usize,
+    },
+    /// One more layer than `skipped` is tried.
+    Trying {
+        /// Layers skipped so far.
+        skipped: usize,
+        /// Answers done.
+        done: usize,
+        /// All answers.
+        of: usize,
+    },
+}
+
+/// Observer of a search.
+pub trait SearchWatch {
+    /// Receives each step when it begins.
+    fn step(&mut self, step: SearchStep);
+
+    /// Returns true to end the search, asked before every pass.
+    fn stopped(&self) -> bool {
+        false
+    }
+}
+
+/// Events of a search that the window started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum SkipSearchEvent {
+    /// The model answers prompts.
+    Answering {
+        /// Prompts done.
+        done: u32,
+        /// All prompts.
+        of: u32,
+    },
+    /// One more layer than `skipped` is tried.
+    Trying {
+        /// Layers skipped so far.
+        skipped: u32,
+        /// Answers done.
+        done: u32,
+        /// All answers.
+        of: u32,
+    },
+    /// The search ended.
+    Finished {
+        /// The result, which is saved. `None` when it was stopped.
+        found: Option<Box<SkipSearch>>,
+    },
+    /// The search failed.
+    Failed {
+        /// The reason.
+        error: ErrorInfo,
+    },
+}
+
+impl From<SearchStep> for SkipSearchEvent {
+    fn from(step: SearchStep) -> Self {
+        match step {
+            SearchStep::Answering { done, of } => Self::Answering { done: done as u32, of: of as u32 },
+            SearchStep::Trying { skipped, done, of } => {
+                Self::Trying { skipped: skipped as u32, done: done as u32, of: of as u32 }
+            }
+        }
+    }
 }
 
 /// Consecutive draft tokens of a trial. Each follows accepted ones, so acceptance is conditional, as in a chain.
@@ -76,13 +143,13 @@ const TIMED_ROUNDS: usize = 7;
 /// Searches for the set of layers to skip. `vocab_subset` is the vocabulary subset that drafts score.
 ///
 /// # Errors
-/// [`Error::InvalidRequest`] when no sample has an answer or the model has a single layer. Otherwise when the model
-/// fails.
+/// [`Error::InvalidRequest`] when no sample has an answer or the model has a single layer. [`Error::Stopped`] once
+/// `watch` says so. Otherwise when the model fails.
 pub fn search(
     model: &mut dyn LanguageModel,
     samples: &[Sample],
     vocab_subset: Option<&VocabSubset>,
-    progress: &mut dyn FnMut(Trying),
+    watch: &mut dyn SearchWatch,
 ) -> Result<SkipSearch> {
     let n_layer = model.info().n_layer;
     let samples: Vec<&Sample> =
@@ -93,7 +160,7 @@ pub fn search(
     if n_layer < 2 {
         return Err(Error::invalid("This model has one layer, so none can be skipped."));
     }
-    let costs = LayerCosts::measure(model, vocab_subset)?;
+    let costs = LayerCosts::measure(model, vocab_subset, &|| watch.stopped())?;
     let mut path: Vec<SkipSet> = Vec::new();
     let mut skipped: Vec<usize> = Vec::new();
     // Acceptance of each layer when it was last tried. The order changes little from step to step, so the worst
@@ -104,8 +171,8 @@ pub fn search(
     let mut since_best = 0;
     while !candidates.is_empty() && skipped.len() + 1 < n_layer && since_best < PATIENCE {
         let sets: Vec<Vec<usize>> = candidates.iter().map(|&layer| with(&skipped, layer)).collect();
-        let mut on_sample = |sample| progress(Trying { skipped: skipped.len(), sample });
-        let accepted = acceptance(model, &samples, &sets, vocab_subset, &mut on_sample)?;
+        let mut trial_watch = TrialWatch { skipped: skipped.len(), watch };
+        let accepted = acceptance(model, &samples, &sets, vocab_subset, &mut trial_watch)?;
         for (&candidate, &score) in candidates.iter().zip(&accepted) {
             scores[candidate] = score;
         }
@@ -135,18 +202,24 @@ fn with(skipped: &[usize], layer: usize) -> Vec<usize> {
     set
 }
 
+/// Observer of the trials with some layers skipped.
+struct TrialWatch<'a> {
+    skipped: usize,
+    watch: &'a mut dyn SearchWatch,
+}
+
 /// Returns for each set the share of the answers' tokens that the remaining layers predict.
 fn acceptance(
     model: &mut dyn LanguageModel,
     samples: &[&Sample],
     sets: &[Vec<usize>],
     vocab_subset: Option<&VocabSubset>,
-    progress: &mut dyn FnMut((usize, usize)),
+    TrialWatch { skipped, watch }: &mut TrialWatch<'_>,
 ) -> Result<Vec<f64>> {
     let mut agreed = vec![0usize; sets.len()];
     let mut tested = 0;
     for (number, sample) in samples.iter().enumerate() {
-        progress((number, samples.len()));
+        watch.step(SearchStep::Trying { skipped: *skipped, done: number, of: samples.len() });
         let end = sample.tokens.len().min(sample.prompt + ANSWER);
         let tokens = &sample.tokens[..end];
         model.truncate(0)?;
@@ -158,6 +231,9 @@ fn acceptance(
             let rows = STRETCH.min(end - 1 - from);
             tested += rows;
             for (agreed, set) in agreed.iter_mut().zip(sets) {
+                if watch.stopped() {
+                    return Err(Error::Stopped);
+                }
                 *agreed += trial(model, tokens, from, rows, set, vocab_subset)?;
             }
         }
@@ -211,7 +287,11 @@ struct LayerCosts {
 }
 
 impl LayerCosts {
-    fn measure(model: &mut dyn LanguageModel, vocab_subset: Option<&VocabSubset>) -> Result<Self> {
+    fn measure(
+        model: &mut dyn LanguageModel,
+        vocab_subset: Option<&VocabSubset>,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Self> {
         let n_layer = model.info().n_layer;
         let all: Vec<usize> = (0..n_layer).collect();
         let rows = MAX_DRAFT.min(model.info().context_length / 2) + 1;
@@ -229,11 +309,10 @@ impl LayerCosts {
             .into_iter()
             .chain((1..=rows).map(SearchTiming::Target));
         let mut timer = PassTimer::new(passes.collect());
-        timer.run(
-            TIMED_ROUNDS,
-            &mut time,
-            TimingObserver { on_round: &mut |_, _| (), stopped: &|| false },
-        )?;
+        timer.run(TIMED_ROUNDS, &mut time, TimingObserver { on_round: &mut |_, _| (), stopped })?;
+        if stopped() {
+            return Err(Error::Stopped);
+        }
         let times = timer.since(0);
         let relative = |timed: SearchTiming| {
             let missing = || Error::Internal("no pass was timed".into());
@@ -270,13 +349,36 @@ mod tests {
         Sample { tokens, prompt: 3 }
     }
 
+    /// Keeps the steps, and stops before step `end`.
+    struct Steps {
+        seen: Vec<SearchStep>,
+        end: usize,
+    }
+
+    impl Steps {
+        fn all() -> Self {
+            Self { seen: Vec::new(), end: usize::MAX }
+        }
+    }
+
+    impl SearchWatch for Steps {
+        fn step(&mut self, step: SearchStep) {
+            self.seen.push(step);
+        }
+
+        fn stopped(&self) -> bool {
+            self.seen.len() >= self.end
+        }
+    }
+
     #[test]
     fn trial_matches_a_proposer_with_the_same_layers() {
         let mut model = TableModel::new(TableConfig { n_layer: 6, ..TableConfig::default() });
         let sample = sample(&mut model, 30);
         for skipped in [vec![], vec![1], vec![0, 2, 4]] {
             let sets = [skipped.clone()];
-            let share = acceptance(&mut model, &[&sample], &sets, None, &mut |_| {}).unwrap()[0];
+            let mut watch = TrialWatch { skipped: 0, watch: &mut Steps::all() };
+            let share = acceptance(&mut model, &[&sample], &sets, None, &mut watch).unwrap()[0];
             let right = (3..sample.tokens.len()).filter(|&at| {
                 let mut alone = TableModel::new(TableConfig { n_layer: 6, ..TableConfig::default() });
                 let step = Step {
@@ -293,19 +395,30 @@ mod tests {
     fn search_leaves_at_least_one_layer() {
         let mut model = TableModel::new(TableConfig { n_layer: 6, ..TableConfig::default() });
         let samples = [sample(&mut model, 60), sample(&mut model, 5)];
-        let mut steps = Vec::new();
-        let found = search(&mut model, &samples, None, &mut |trying| steps.push(trying)).unwrap();
+        let mut steps = Steps::all();
+        let found = search(&mut model, &samples, None, &mut steps).unwrap();
         assert!((1..6).contains(&found.best.skipped.len()) && found.layers == 6);
         assert!(found.path.iter().all(|set| set.predicted_speedup <= found.best.predicted_speedup));
         assert!(
             found.path.iter().zip(1..).all(|(set, len)| set.skipped.len() == len && set.skipped.is_sorted())
         );
-        assert_eq!(steps[1], Trying { skipped: 0, sample: (1, 2) });
-        assert!(search(&mut model, &[], None, &mut |_| {}).is_err());
+        assert_eq!(steps.seen[1], SearchStep::Trying { skipped: 0, done: 1, of: 2 });
+        assert!(search(&mut model, &[], None, &mut Steps::all()).is_err());
         // Samples without an answer are ignored.
         let silent = Sample { tokens: vec![3, 1, 4], prompt: 3 };
         let empty = Sample { tokens: Vec::new(), prompt: 0 };
         let more = [empty, samples[0].clone(), silent, samples[1].clone()];
-        assert_eq!(search(&mut model, &more, None, &mut |_| {}).unwrap().path.len(), found.path.len());
+        assert_eq!(search(&mut model, &more, None, &mut Steps::all()).unwrap().path.len(), found.path.len());
+    }
+
+    #[test]
+    fn search_ends_where_it_is_stopped() {
+        let mut model = TableModel::new(TableConfig { n_layer: 6, ..TableConfig::default() });
+        let samples = [sample(&mut model, 20)];
+        for end in 0..3 {
+            let mut steps = Steps { end, ..Steps::all() };
+            assert!(matches!(search(&mut model, &samples, None, &mut steps), Err(Error::Stopped)));
+            assert_eq!(steps.seen.len(), end);
+        }
     }
 }

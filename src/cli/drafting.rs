@@ -1,5 +1,6 @@
 //! Models, methods and their options: arguments of the commands that answer, and loading by them.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -22,9 +23,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_library::Places;
 use hunch_library::fit::default_context;
 use hunch_model::device::Compute;
-use hunch_model::low_bit;
 use hunch_model::text::ThinkingSwitches;
-use hunch_model::weights::WeightFile;
 
 use super::progress::Progress;
 use super::{DrafterArgs, ModelArgs, models, render};
@@ -133,7 +132,9 @@ impl OptionArgs {
             tree: self.tree.clone(),
             exit_layer: self.exit_layer,
             draft_window: self.draft_window,
-            skipped_layers: given.or_else(|| load::skipped_layers(SearchedModel::of(target))),
+            skipped_layers: given.or_else(|| {
+                load::skipped_layers(&hunch_library::data_folder().ok()?, SearchedModel::of(target))
+            }),
             ..MethodOptions::default()
         }
     }
@@ -220,8 +221,9 @@ fn low_bit_copy(target: &Path, compute: &Compute) -> Result<PathBuf> {
     }
     eprintln!("Writing a low-bit copy of the target (once): {}", path.display());
     let progress = Progress::new();
-    low_bit::write_copy(&WeightFile::open(target)?, &path, compute.threads().count(), &mut |done, total| {
+    load::ensure_low_bit_copy(target, &path, compute.threads().count(), &mut |done, total| {
         progress.show(done as u64, total as u64, format!("{}%", 100 * done / total.max(1)));
+        ControlFlow::Continue(())
     })?;
     Ok(path)
 }

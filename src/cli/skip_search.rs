@@ -5,15 +5,12 @@ use std::io::Write;
 use anyhow::Result;
 use clap::Args;
 use hunch::bench::Suite;
-use hunch::bench::skip_search::{Sample, SkipSearch, SkipSet, search};
-use hunch::bench::skip_sets::{self, SearchedModel};
-use hunch::generate::{GenerationPlan, Models, Prompt};
-use hunch_core::propose::layer_skip::{LayerList, LayerSkip};
-use hunch_core::sample::SamplingParams;
+use hunch::bench::skip_search::{SearchStep, SearchWatch, SkipSearch, SkipSet};
+use hunch::services::skip_search::{self as service, PROMPTS, SUITES};
+use hunch_core::propose::layer_skip::LayerList;
 
 use super::drafting::load_models;
 use super::progress::Progress;
-use super::stream::stream;
 use super::{ModelArgs, render};
 
 /// Find the layers that the method layer-skip should skip with this target, and save them.
@@ -24,32 +21,37 @@ pub(crate) struct SkipSearchArgs {
     #[command(flatten)]
     models: ModelArgs,
     /// Prompts whose answers are used: code, prose, edit, or a file of prompts (.jsonl or .txt); may be repeated
-    #[arg(long, value_name = "NAME|FILE", default_values = ["code", "prose"])]
+    #[arg(long, value_name = "NAME|FILE", default_values = SUITES)]
     suite: Vec<String>,
     /// Use the first N prompts of each suite
-    #[arg(long, default_value_t = 2, value_name = "N")]
+    #[arg(long, default_value_t = PROMPTS, value_name = "N")]
     prompts: usize,
     /// Print one JSON object as the last line
     #[arg(long)]
     json: bool,
 }
 
-/// Tokens of each answer.
-const ANSWER: usize = 48;
+/// Shows the steps.
+struct Shown(Progress);
+
+impl SearchWatch for Shown {
+    fn step(&mut self, step: SearchStep) {
+        match step {
+            SearchStep::Answering { done, of } => self.0.step("answers of the model: text", done, of),
+            SearchStep::Trying { skipped, done, of } => {
+                let step = format!("{} skipped, trying one more: text", render::count(skipped, "layer"));
+                self.0.step(&step, done, of);
+            }
+        }
+    }
+}
 
 pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
+    let suites = args.suite.iter().map(|suite| Suite::named_or_file(suite));
+    let suites = suites.collect::<Result<Vec<_>, _>>()?;
     let mut models = load_models(&args.models, &[])?;
-    let samples = samples(&mut models, args)?;
-    let model = models.target();
-    let vocab_subset = LayerSkip::tokens_after(&[], model.info().n_vocab);
-    let progress = Progress::new();
-    let found = search(model, &samples, vocab_subset.as_ref(), &mut |trying| {
-        let (sample, of) = trying.sample;
-        let step = format!("{} skipped, trying one more: text", render::count(trying.skipped, "layer"));
-        progress.step(&step, sample, of);
-    })?;
-    drop(progress);
-    let path = skip_sets::remember(&hunch_library::skip_sets_folder()?, SearchedModel::of(model), &found)?;
+    let found = service::run(&models, &suites, args.prompts, &mut Shown(Progress::new()))?;
+    let path = service::save(&hunch_library::data_folder()?, &mut models, &found)?;
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table(&found))?;
     writeln!(out, "\nSaved to {}.", path.display())?;
@@ -57,25 +59,6 @@ pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
         writeln!(out, "{}", serde_json::to_string(&found)?)?;
     }
     Ok(())
-}
-
-/// Returns the model's greedy answers to the prompts.
-fn samples(models: &mut Models, args: &SkipSearchArgs) -> Result<Vec<Sample>> {
-    let plan = GenerationPlan {
-        max_tokens: ANSWER,
-        sampling: SamplingParams::greedy(),
-        ..GenerationPlan::default()
-    };
-    let mut samples = Vec::new();
-    for suite in &args.suite {
-        for prompt in Suite::named_or_file(suite)?.prompts.iter().take(args.prompts.max(1)) {
-            let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
-            let answer = stream(models, &ids, &plan, None, |_| Ok(()))?;
-            let tokens = ids.iter().copied().chain(answer.tokens.iter().map(|token| token.id)).collect();
-            samples.push(Sample { tokens, prompt: ids.len() });
-        }
-    }
-    Ok(samples)
 }
 
 fn table(found: &SkipSearch) -> String {

@@ -294,6 +294,7 @@ impl ServedModels {
             compute: &self.compute,
             machine: machine::memory(held, &self.compute),
             folder: self.installed.as_ref().and_then(|installed| installed.places.data.as_deref()),
+            copies: None,
             saved_costs: &|_| None,
         })
     }

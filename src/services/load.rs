@@ -1,12 +1,15 @@
 //! Preparations for loading models: files, the plan, the memory check, and saved skip sets. Reading the weights belongs
 //! to [`crate::generate`].
 
+use std::io::ErrorKind::{QuotaExceeded, StorageFull};
 use std::path::{Path, PathBuf};
 
-use hunch_error::{EnglishOnly, Refusal, Result};
+use hunch_error::{EnglishOnly, Error, Refusal, Result};
 use hunch_library::Places;
 use hunch_library::fit::too_large_message;
 use hunch_library::types::{Fit, FitVerdict};
+use hunch_model::low_bit;
+use hunch_model::weights::WeightFile;
 
 use crate::bench::skip_sets::{self, SearchedModel};
 use crate::generate::LoadPlan;
@@ -69,7 +72,39 @@ pub fn plan(places: &Places, target: PathBuf, draft: Option<PathBuf>) -> LoadPla
     LoadPlan { target, draft, heads, ..LoadPlan::default() }
 }
 
-/// Returns the layers that `hunch skip-search` found for a target, if it was run.
-pub fn skipped_layers(target: SearchedModel<'_>) -> Option<Vec<usize>> {
-    skip_sets::remembered(&hunch_library::skip_sets_folder().ok()?, target)
+/// Writes the low-bit copy of a target to `copy`, unless it exists. A damaged one is replaced.
+///
+/// # Errors
+/// [`Error::DiskFull`] if the disk has too little space, and the errors of [`low_bit::write_copy`].
+pub fn ensure_low_bit_copy(
+    target: &Path,
+    copy: &Path,
+    threads: usize,
+    progress: low_bit::Progress<'_>,
+) -> Result<()> {
+    if low_bit::is_written(copy) {
+        return Ok(());
+    }
+    let model = WeightFile::open(target)?;
+    let folder = copy.parent().unwrap_or(copy);
+    let missing = || {
+        let free = hunch_library::download::free_space(folder)?;
+        Some((low_bit::planned(model.gguf(), copy).file_len as u64).saturating_sub(free))
+    };
+    let disk_full = |missing| Error::DiskFull { folder: folder.into(), missing, reserved: 0 };
+    if let Some(missing) = missing().filter(|missing| *missing > 0) {
+        return Err(disk_full(missing));
+    }
+    // Something else may fill the disk meanwhile.
+    low_bit::write_copy(&model, copy, threads, progress).map_err(|error| match error {
+        Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded) => {
+            disk_full(missing().unwrap_or(1).max(1))
+        }
+        error => error,
+    })
+}
+
+/// Returns the layers to skip that a search found for a target, if one was run. `data` is Hunch's data folder.
+pub fn skipped_layers(data: &Path, target: SearchedModel<'_>) -> Option<Vec<usize>> {
+    skip_sets::remembered(&hunch_library::skip_sets_folder_in(data), target)
 }

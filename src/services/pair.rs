@@ -20,8 +20,10 @@ pub struct PairJudge<'a> {
     pub compute: &'a Compute,
     /// Memory that models may use.
     pub machine: MachineMemory,
-    /// Folder of measured speeds and compared vocabularies.
+    /// Folder of measured speeds, compared vocabularies and heads.
     pub folder: Option<&'a Path>,
+    /// Data folder of low-bit copies. Without one, none is offered.
+    pub copies: Option<&'a Path>,
     /// Looks up a saved cost curve.
     pub saved_costs: &'a dyn Fn(&CurveOf<'_>) -> Option<CostCurve>,
 }
@@ -39,6 +41,7 @@ impl PairJudge<'_> {
             compute: self.compute,
             machine: self.machine,
             heads: heads.as_deref(),
+            data: self.copies,
             vocabularies: &Vocabularies::open(self.folder),
             measured: log.as_ref(),
             costs: &|CostQuery { target, draft }| {

@@ -3,6 +3,7 @@
 //! Reference logits of candle-transformers, bitwise row invariance for every type, truncation, trees,
 //! taps, and rejected models.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use candle_core::Device;
@@ -12,7 +13,7 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, ErrorCode};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice};
-use hunch_model::gguf::WeightType;
+use hunch_model::gguf::{Gguf, WeightType};
 use hunch_model::low_bit;
 use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
@@ -281,10 +282,24 @@ fn low_bit_copy_keeps_metadata_and_reduces_bits() {
         let original = WeightFile::open(&path).unwrap();
         let to = folder.path().join("new").join("copy.gguf");
         let mut last = (0, 0);
-        low_bit::write_copy(&original, &to, 3, &mut |done, total| last = (done, total)).unwrap();
+        low_bit::write_copy(&original, &to, 3, &mut |done, total| {
+            last = (done, total);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
         assert!(last.0 == last.1 && last.0 > 0);
         let copy = WeightFile::open(&to).unwrap();
-        assert_eq!(copy.gguf().metadata, original.gguf().metadata);
+        let planned = low_bit::planned(original.gguf(), &to);
+        assert_eq!(copy.gguf().metadata, planned.metadata);
+        assert!(low_bit::is_copy(copy.gguf()) && !low_bit::is_copy(original.gguf()));
+        let all_but_mark =
+            copy.gguf().metadata.iter().filter(|(key, _)| original.gguf().metadata.contains_key(*key));
+        assert!(all_but_mark.eq(&original.gguf().metadata));
+        assert_eq!(copy.gguf().metadata.len(), original.gguf().metadata.len() + 1);
+        let sizes = |gguf: &Gguf| -> Vec<_> {
+            gguf.tensors.iter().map(|(name, info)| (name.clone(), info.dtype, info.range.len())).collect()
+        };
+        assert_eq!(sizes(copy.gguf()), sizes(&planned));
         let read = |file: &WeightFile| file.bytes_per_pass(&ModelSpec::from_gguf(file.gguf()).unwrap());
         assert!(read(&copy) < read(&original));
         for (name, tensor) in &original.gguf().tensors {
@@ -319,7 +334,10 @@ fn failed_copy_leaves_no_files() {
     let to = folder.path().join("copy.gguf");
     std::fs::create_dir(&to).unwrap();
     std::fs::write(to.join("kept"), "x").unwrap();
-    assert_eq!(low_bit::write_copy(&original, &to, 1, &mut |_, _| {}).unwrap_err().code(), ErrorCode::Io);
+    assert_eq!(
+        low_bit::write_copy(&original, &to, 1, &mut low_bit::unwatched).unwrap_err().code(),
+        ErrorCode::Io
+    );
     assert!(to.join("kept").exists());
     assert_eq!(names(folder.path()), ["copy.gguf", "tiny.gguf"]);
 }
@@ -336,7 +354,7 @@ fn concurrent_writers_produce_valid_copy() {
     let folder = tempfile::tempdir().unwrap();
     let original = WeightFile::open(&Tiny::default().write(folder.path(), "tiny")).unwrap();
     let alone = folder.path().join("alone.gguf");
-    low_bit::write_copy(&original, &alone, 1, &mut |_, _| {}).unwrap();
+    low_bit::write_copy(&original, &alone, 1, &mut low_bit::unwatched).unwrap();
     let to = folder.path().join("copy.gguf");
     // All writers start before one of them ends.
     let started = std::sync::Barrier::new(3);
@@ -347,6 +365,7 @@ fn concurrent_writers_produce_valid_copy() {
                 if std::mem::take(&mut first) {
                     started.wait();
                 }
+                ControlFlow::Continue(())
             };
             low_bit::write_copy(&original, &to, 1, &mut progress)
         };
@@ -364,7 +383,7 @@ fn removes_leftovers_of_killed_writers_of_same_copy() {
     for name in ["copy.77-0.gguf.part", "copier.77-0.gguf.part", "copy.gguf.parts"] {
         std::fs::write(folder.path().join(name), "half").unwrap();
     }
-    low_bit::write_copy(&original, &folder.path().join("copy.gguf"), 1, &mut |_, _| {}).unwrap();
+    low_bit::write_copy(&original, &folder.path().join("copy.gguf"), 1, &mut low_bit::unwatched).unwrap();
     let left = ["copier.77-0.gguf.part", "copy.gguf", "copy.gguf.parts", "tiny.gguf"];
     assert_eq!(names(folder.path()), left);
 }

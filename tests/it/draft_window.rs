@@ -172,7 +172,7 @@ fn pair() -> (Models, tempfile::TempDir) {
     let path = target.write(folder.path(), "target");
     let mut models = Models::load(&path, Some(&draft), &cpu()).unwrap();
     let copy = folder.path().join("copy.gguf");
-    low_bit::write_copy(&WeightFile::open(&path).unwrap(), &copy, 1, &mut |_, _| ()).unwrap();
+    low_bit::write_copy(&WeightFile::open(&path).unwrap(), &copy, 1, &mut low_bit::unwatched).unwrap();
     models.load_low_bit(&copy, &cpu()).unwrap();
     (models, folder)
 }

@@ -103,7 +103,7 @@ fn low_bit_copy_of_a_split_model_is_one_file() {
     let split = WeightFile::open(&Tiny::default().write_split(folder.path(), "big", 2)).unwrap();
     let copies = [folder.path().join("of-whole.gguf"), folder.path().join("of-big.gguf")];
     for (model, to) in [&whole, &split].into_iter().zip(&copies) {
-        low_bit::write_copy(model, to, 2, &mut |_, _| {}).unwrap();
+        low_bit::write_copy(model, to, 2, &mut low_bit::unwatched).unwrap();
     }
     assert_eq!(std::fs::read(&copies[0]).unwrap(), std::fs::read(&copies[1]).unwrap());
 }

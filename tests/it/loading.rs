@@ -70,7 +70,7 @@ fn load_reports_progress_and_new_draft_keeps_the_target() {
     let events = library_events(&app);
     let total = |events: &Receiver<LibraryEvent>| -> Vec<u64> {
         let steps = events.try_iter().map(|event| match event {
-            LibraryEvent::Loading { progress: LoadProgress { done_bytes, total_bytes, name } } => {
+            LibraryEvent::Loading { progress: LoadProgress { done_bytes, total_bytes, name, .. } } => {
                 assert!(done_bytes <= total_bytes && ["target", "draft"].contains(&name.as_str()));
                 total_bytes
             }

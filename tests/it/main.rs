@@ -25,6 +25,7 @@ mod hub;
 mod lab;
 mod library;
 mod loading;
+mod low_bit;
 mod model_files;
 mod model_folders;
 mod mtp;

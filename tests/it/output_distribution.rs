@@ -6,7 +6,7 @@
 //! joint distribution of the first two tokens is compared with the exact one. Each test runs as many generations as a
 //! bias of [`BIAS`] needs to be seen.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
 use hunch_core::model::VocabSubset;
 use hunch_core::propose::draft_model::DraftModel;
+use hunch_core::propose::suffix::Suffix;
 use hunch_core::propose::{ProposeContext, Proposer, RoundOutcome};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::{Sampler, SamplingParams};
@@ -46,6 +47,9 @@ const PROMPTS: [&str; 4] = [
     "The three most important enzymes of the cell are",
     "My favourite Italian dishes are",
 ];
+
+/// A text that ends as it did before, so that the text drafts.
+const REPEATED: &str = "One day the king said: I want a garden. The queen said: I want a";
 
 /// Time of a pass of target and draft, in microseconds.
 const PASSES: (u64, u64) = (10_000, 500);
@@ -96,7 +100,7 @@ impl Pair {
         let file = WeightFile::open(&default_model()).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("copy.gguf");
-        low_bit::write_copy(&file, &copy, compute.threads().count(), &mut |_, _| {}).unwrap();
+        low_bit::write_copy(&file, &copy, compute.threads().count(), &mut low_bit::unwatched).unwrap();
         let draft = Decoder::load(&WeightFile::open(&copy).unwrap(), &compute).unwrap();
         let inner = DraftModel::new(Box::new(Memo::new(draft, clock.clone(), PASSES.1))).unwrap();
         Self {
@@ -177,22 +181,24 @@ struct Case {
     sampling: SamplingParams,
     depth: Option<usize>,
     tokens: usize,
+    /// Set if the text drafts too, before the draft model, as in the method `auto`.
+    text_drafts: bool,
 }
 
 impl Case {
     fn new(temperature: f32, depth: Option<usize>, tokens: usize) -> Self {
         let sampling = SamplingParams { temperature, ..SamplingParams::unfiltered() };
-        Self { sampling, depth, tokens }
+        Self { sampling, depth, tokens, text_drafts: false }
     }
 }
 
-/// Result of a test: the fit, the samples, the accepted share of the drafts, and how many were drafted.
+/// Result of a test: the fit, the samples, the accepted share of the drafts, and how many tokens each method drafted.
 #[derive(Debug)]
 struct Tested {
     fit: ChiSquare,
     samples: u64,
     accepted: u32,
-    drafted: u32,
+    drafted: BTreeMap<Method, u32>,
 }
 
 impl Tested {
@@ -202,7 +208,7 @@ impl Tested {
         println!("{name}: {self:?}, sees a bias of {seen:.3}");
         assert!(seen <= BIAS, "{name}: a bias of {seen:.3} is seen only");
         assert!(
-            self.fit.degrees >= 8 && self.accepted > 0 && self.accepted < self.drafted,
+            self.fit.degrees >= 8 && self.accepted > 0 && self.accepted < self.drafted.values().sum(),
             "{name}: {self:?}"
         );
         assert!(self.fit.p_value > SIGNIFICANCE, "{name}: {self:?}");
@@ -216,7 +222,8 @@ fn run(pair: &mut Pair, case: &Case, prompt: &[TokenId]) -> Tested {
     let most = TestPower { degrees: outcomes.distribution.len(), significance: SIGNIFICANCE, power: 0.99 };
     let samples = most.samples_for_any(BIAS) as u64;
     let mut counts = vec![0; outcomes.distribution.len()];
-    let (mut drafted, mut accepted) = (0, 0);
+    let (mut drafted, mut accepted) = (BTreeMap::new(), 0);
+    let mut suffix = Suffix::default();
     let mut controller = case.depth.is_none().then(DepthController::default);
     for seed in 0..samples {
         pair.target.forget();
@@ -228,6 +235,9 @@ fn run(pair: &mut Pair, case: &Case, prompt: &[TokenId]) -> Tested {
             rule: AcceptanceRule::Lossless,
         };
         let mut session = Session::new(&mut pair.target, &sampler, &pair.clock, config).unwrap();
+        if case.text_drafts {
+            session.add_proposer(&mut suffix);
+        }
         session.add_proposer(&mut pair.drafter);
         if let Some(controller) = &mut controller {
             session.set_depth(controller);
@@ -236,7 +246,9 @@ fn run(pair: &mut Pair, case: &Case, prompt: &[TokenId]) -> Tested {
         let mut ids = Vec::new();
         for round in session.by_ref() {
             let round = round.unwrap();
-            drafted += round.drafted.len() as u32;
+            if let Some(method) = round.drafted_by {
+                *drafted.entry(method).or_default() += round.drafted.len() as u32;
+            }
             accepted +=
                 round.emitted.iter().filter(|token| token.origin == TokenOrigin::Accepted).count() as u32;
             ids.extend(round.emitted.iter().map(|token| token.id));
@@ -285,6 +297,18 @@ fn drafts_of_another_model_keep_distribution() {
     for (name, case) in cases {
         run(&mut pair, &case, &prompt).assert_unbiased(name);
     }
+}
+
+/// As in the method `auto`: the text and the draft model draft, and the controller chooses the proposer and the depth.
+#[test]
+fn several_proposers_keep_distribution() {
+    let mut pair = Pair::load();
+    let prompt = pair.prompt(REPEATED);
+    let sampling = SamplingParams { temperature: 0.7, top_k: 8, ..SamplingParams::unfiltered() };
+    let tested = run(&mut pair, &Case { sampling, text_drafts: true, ..Case::new(0.7, None, 4) }, &prompt);
+    tested.assert_unbiased("auto");
+    let drafted = |method| tested.drafted.get(&method).copied().unwrap_or(0);
+    assert!(drafted(Method::Suffix) > 100 && drafted(Method::DraftModel) > 100, "{tested:?}");
 }
 
 #[test]

@@ -168,7 +168,7 @@ fn low_bit_copy_of_a_4_bit_type_has_2_bits() {
     ] {
         let path = write(dtype, true, folder.path());
         let copy = folder.path().join(format!("{dtype}.copy"));
-        low_bit::write_copy(&WeightFile::open(&path).unwrap(), &copy, 2, &mut |_, _| {}).unwrap();
+        low_bit::write_copy(&WeightFile::open(&path).unwrap(), &copy, 2, &mut low_bit::unwatched).unwrap();
         let file = WeightFile::open(&copy).unwrap();
         assert_eq!(file.gguf().tensors["blk.0.attn_q.weight"].dtype, expected);
         let ids = tokens(20, 4);

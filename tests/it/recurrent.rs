@@ -52,7 +52,7 @@ fn every_method_keeps_the_text_of(architecture: &'static str) {
     let mut models = Models::load_by(&plan, &cpu()).unwrap();
     let copy = folder.path().join("copy.gguf");
     let file = WeightFile::open(&folder.path().join("target.gguf")).unwrap();
-    low_bit::write_copy(&file, &copy, 2, &mut |_, _| ()).unwrap();
+    low_bit::write_copy(&file, &copy, 2, &mut low_bit::unwatched).unwrap();
     models.load_low_bit(&copy, &cpu()).unwrap();
     let methods = models.usable_methods();
     for method in ["early-exit", "layer-skip", "low-bit", "head", "cascade", "draft-tree"] {

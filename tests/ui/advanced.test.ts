@@ -161,6 +161,31 @@ describe('advanced settings', () => {
     expect((await sent(page)).options).toEqual({});
   });
 
+  it('search for the layers that a model skips, with progress, a stop and a result', async () => {
+    const loaded = { ...recordedApp.info.loaded!, methods: ['plain', 'layer-skip'] };
+    const app = { ...recordedApp, info: { ...recordedApp.info, loaded } } as unknown as RecordedApp;
+    const page = await openAdvanced({ app: 'layers', apps: { layers: app } });
+    await page.keyboard.press('Escape');
+    await page.getByTestId('method').click();
+    await page.getByTestId('method-layer-skip').click();
+    await page.getByTestId('settings').click();
+    await page.getByTestId('advanced').locator('summary').click();
+    await page.getByTestId('layer-search-start').click();
+    await page.getByTestId('layer-search-progress').waitFor();
+    await page.getByTestId('layer-search-stop').click();
+    await expect.poll(() => page.getByTestId('layer-search-outcome').innerText()).toBe('Stopped. Nothing was saved.');
+    await page.getByTestId('layer-search-start').click();
+    await page.getByText('Layers skipped: 2, answer').waitFor();
+    await page.screenshot({ path: `${output}layer-search.png` });
+    await expect
+      .poll(() => page.getByTestId('layer-search-outcome').innerText())
+      .toBe(
+        'Best: 4 of 28 layers skipped, 71% of drafted tokens right. 0.88× predicted, so plain decoding is faster. Layer skip uses these layers now.',
+      );
+    await expect.poll(() => page.getByTestId('option-skipped-layers').getAttribute('placeholder')).toBe('9, 11, 14, 17');
+    await page.screenshot({ path: `${output}layer-search-found.png` });
+  });
+
   it('refuse a bias for more than one token, and say what the tokens are', async () => {
     const page = await openAdvanced();
     await page.getByTestId('bias-text').fill('hello world');

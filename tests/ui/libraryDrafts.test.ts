@@ -3,7 +3,7 @@
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import type { HeadOffer } from '../../ui/src/lib/ipc/schema.gen';
+import type { HeadOffer, LowBitOffer } from '../../ui/src/lib/ipc/schema.gen';
 import { models } from './fixtures/library';
 import { calls } from './harness';
 import { app, download, idle, look, middle, offer, requests, seven, small, tiny, useLibraryWindow } from './libraryPage';
@@ -69,6 +69,49 @@ describe('which draft goes with it', () => {
     await look(german, seven.name);
     expect(await german.getByTestId('facts').innerText()).toMatch(/Eigener Drafter\s+MTP-Schicht, 412,0 MB/);
     expect(await german.getByTestId('own-drafter').innerText()).toContain('bringt einen eigenen Drafter mit');
+  });
+
+  it('offers the low-bit copy of the model, which is written, loaded and deleted, in both languages', async () => {
+    const copy: LowBitOffer = {
+      path: '/data/low-bit/qwen-7b.gguf',
+      written: false,
+      size_bytes: 3.1e9,
+      memory: 9.4e9,
+      fit: 'fits',
+      predicted: { speedup: 1.18, acceptance: 0.77, depth: 2, costs: 'sizes' },
+      measured: null,
+    };
+    const page = await openLibrary({}, {}, { low_bit: { [seven.name]: { ...copy } } });
+    await idle(page);
+    await look(page, seven.name);
+    const row = page.getByTestId('low-bit');
+    expect(await row.innerText()).toMatch(
+      /Low-bit copy of this model[^]*1\.18× predicted[^]*about 3\.1 GB, estimated[^]*written when you first load it/,
+    );
+    expect(await row.getByTestId('remove-low-bit').count()).toBe(0);
+    await row.scrollIntoViewIfNeeded();
+    await page.screenshot({ path: `${output}low-bit.png` });
+    await row.getByTestId('load-low-bit').click();
+    await idle(page);
+    expect((await requests(page)).at(-1)).toEqual({ target: seven.path, draft: copy.path, context: null });
+    // Next to the target's name, only what differs is shown.
+    await expect.poll(() => page.getByTestId('draft-menu').innerText()).toMatch(/^draft\s+low-bit\s+Q2_K$/);
+    await page.getByTestId('draft-menu').click();
+    expect(await page.getByTestId('low-bit-offer').innerText()).toContain('1.18× predicted');
+    await page.keyboard.press('Escape');
+    // It is in memory.
+    await expect.poll(() => page.getByTestId('remove-low-bit').isDisabled()).toBe(true);
+    await page.getByTestId('unload').click();
+    await page.getByTestId('remove-low-bit').click();
+    expect(await page.getByTestId('remove-low-bit-question').innerText()).toContain('free 3.1 GB');
+    await page.screenshot({ path: `${output}low-bit-removing.png` });
+    await page.getByTestId('remove-low-bit-yes').click();
+    await row.getByText('written when you first load it').waitFor();
+    expect(await page.getByTestId('load').innerText()).toBe('Load with its low-bit copy');
+    expect(await calls(page, 'remove_low_bit_copy')).toEqual([{ target: seven.path }]);
+    const german = await openLibrary({ locale: 'de-AT' }, {}, { low_bit: { [seven.name]: { ...copy } } });
+    await look(german, seven.name);
+    expect(await german.getByTestId('low-bit').innerText()).toMatch(/Low-Bit-Kopie dieses Modells[^]*wird beim ersten Laden geschrieben/);
   });
 
   it('is never an empty list without a reason', async () => {

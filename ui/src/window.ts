@@ -24,6 +24,7 @@ import { Downloads } from './lib/state/downloads.svelte';
 import { Drop } from './lib/state/drop.svelte';
 import { HubSearchState } from './lib/state/hubSearch.svelte';
 import { Lab } from './lib/state/lab.svelte';
+import { LayerSearch } from './lib/state/layerSearch.svelte';
 import { LibraryState } from './lib/state/library.svelte';
 import { LaneModelChoices } from './lib/state/laneModels.svelte';
 import { LibraryEvents } from './lib/state/libraryEvents';
@@ -143,12 +144,13 @@ export function createWindow(host: Host): WindowState {
       hasServer: (address) => servers.list.some((server) => server.address === address),
     },
   });
-  const pairing = new Pairing(host, { models, comparison });
+  const pairing = new Pairing(host, { models, comparison, reportFailure, copyRemoved: () => events.pairsChanged() });
   const drafting = new Pairing(host, { models, comparison });
   const lab = new Lab(host, models, settings, conversation);
 
   const training = new Training(host, { models });
-  const work = new Work({ conversation, comparison, models, navigation, pairing, training });
+  const layerSearch = new LayerSearch(host, models);
+  const work = new Work({ conversation, comparison, layerSearch, models, navigation, pairing, training });
   const updates = new Updates(host, { preferences, work, models, costs: lab.costs, notify });
   const chat = new Chat({ conversation, conversations, messageDrafts, models, answerer, servers, navigation, tokens, work });
   const presets = new Presets({ preferences, settings, conversation, models, notify });
@@ -171,6 +173,7 @@ export function createWindow(host: Host): WindowState {
       servers,
       settings,
       advanced,
+      layerSearch,
       copiedTexts,
       preferences,
       tokens,

@@ -45,8 +45,16 @@ pub fn models_folder() -> Result<PathBuf> {
 /// # Errors
 /// As [`data_folder`].
 pub fn skip_sets_folder() -> Result<PathBuf> {
-    Ok(data_folder()?.join("skip-sets"))
+    Ok(skip_sets_folder_in(&data_folder()?))
 }
+
+/// As [`skip_sets_folder`], in another data folder than the user's.
+pub fn skip_sets_folder_in(data: &Path) -> PathBuf {
+    data.join("skip-sets")
+}
+
+/// Name of the folder of low-bit copies in the data folder.
+const LOW_BIT_FOLDER: &str = "low-bit";
 
 /// Name of the folder of trained heads in the data folder.
 pub const HEADS_FOLDER: &str = "heads";
@@ -91,8 +99,21 @@ pub fn conversations_path() -> Result<PathBuf> {
 /// # Errors
 /// As [`data_folder`], and if the file cannot be read.
 pub fn low_bit_path(target: &Path) -> Result<PathBuf> {
+    low_bit_path_in(&data_folder()?, target)
+}
+
+/// As [`low_bit_path`], in another data folder than the user's.
+///
+/// # Errors
+/// If the target cannot be read.
+pub fn low_bit_path_in(data: &Path, target: &Path) -> Result<PathBuf> {
     let name = format!("{}-{}.gguf", short_name(target), low_bit::fingerprint(target)?);
-    Ok(data_folder()?.join("low-bit").join(name))
+    Ok(data.join(LOW_BIT_FOLDER).join(name))
+}
+
+/// Returns true for a path in the folder of low-bit copies. Neither has to exist.
+pub fn is_low_bit_copy(data: &Path, path: &Path) -> bool {
+    path.parent().is_some_and(|folder| folder == data.join(LOW_BIT_FOLDER))
 }
 
 /// Returns the path of the default model, which may not exist.

@@ -13,6 +13,7 @@ use hunch_error::{Error, Result};
 use hunch_model::display_name;
 use hunch_model::gguf::Gguf;
 use hunch_model::heads;
+use hunch_model::low_bit;
 use hunch_model::model_folder;
 use hunch_model::recommended::recommended_sampling;
 use hunch_model::spec::ModelSpec;
@@ -139,7 +140,7 @@ pub(super) fn examine(path: &Path) -> FileReport {
     }
 }
 
-fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
+pub(super) fn inspection(path: &Path, gguf: &Gguf) -> Result<Inspection> {
     if let Some(what) = non_model_kind(gguf) {
         return Err(Error::UnsupportedModel { path: path.to_path_buf(), reason: what.into() });
     }
@@ -173,7 +174,7 @@ fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
     ModelEntry {
         is_default: is_default_name(&name),
         name,
-        title: display_name::of(gguf),
+        title: title(gguf),
         // The first part's path, whichever part was given.
         path: gguf.path.display().to_string(),
         source: ModelSource::Hunch,
@@ -191,6 +192,12 @@ fn entry(path: &Path, gguf: &Gguf) -> ModelEntry {
         ran_as: None,
         problem: None,
     }
+}
+
+/// Returns the name of a model as people know it. A low-bit copy is named after its model.
+fn title(gguf: &Gguf) -> String {
+    let title = display_name::of(gguf);
+    if low_bit::is_copy(gguf) { format!("{title} low-bit") } else { title }
 }
 
 /// Describes the layer that drafts in a file. `None` if its header states none, or the model itself is unusable.

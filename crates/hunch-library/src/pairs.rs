@@ -2,13 +2,14 @@
 //! predicted speedup. Reads headers. Loads and measures nothing.
 
 mod heads;
+mod low_bit;
 
 use std::path::Path;
 
 use super::HeadEntry;
 use super::catalogue::{self, TargetVocabulary, footprint_of};
 use super::fit::{self, FallbackModel, Footprint, default_context};
-use super::inspect::inspect_header;
+use super::inspect::{Inspection, inspect_header};
 use super::speed_log::{ModelId, SpeedLog};
 use super::vocabularies::Vocabularies;
 use crate::types::{
@@ -48,6 +49,8 @@ pub struct Pairs<'a> {
     pub machine: MachineMemory,
     /// Folder of trained heads.
     pub heads: Option<&'a Path>,
+    /// Hunch's data folder, which has the low-bit copies.
+    pub data: Option<&'a Path>,
     /// Cached vocabulary comparisons.
     pub vocabularies: &'a Vocabularies,
     /// Measured speeds.
@@ -87,6 +90,10 @@ impl Pairs<'_> {
 
     fn read_header(&self, path: &Path) -> Result<(ModelHeader, Gguf)> {
         let (inspection, gguf) = inspect_header(path)?;
+        Ok((self.header(inspection, &gguf)?, gguf))
+    }
+
+    fn header(&self, inspection: Inspection, gguf: &Gguf) -> Result<ModelHeader> {
         // In other programs' folders, file names do not name the model, so the listed name counts.
         let listed = |same: &dyn Fn(&str) -> bool| self.models.iter().find(|entry| same(&entry.path));
         let found = inspection.entry.path.as_str();
@@ -94,16 +101,15 @@ impl Pairs<'_> {
         let entry = entry.unwrap_or(inspection.entry);
         let spec = inspection.spec;
         let known = catalogue::match_file(&entry.name, entry.size_bytes);
-        let footprint = Footprint::on_device(&gguf, self.compute)?;
-        let header = ModelHeader {
+        let footprint = Footprint::on_device(gguf, self.compute)?;
+        Ok(ModelHeader {
             // Weights whose kernel failed are read in another type.
-            pass: PassSize::of(&gguf, &spec).reading(footprint.read_by_a_pass, footprint.expert_bytes),
+            pass: PassSize::of(gguf, &spec).reading(footprint.read_by_a_pass, footprint.expert_bytes),
             footprint,
             known_model: known.or_else(|| catalogue::guess_by_name(&[&entry.name, &spec.name])),
             spec,
             entry,
-        };
-        Ok((header, gguf))
+        })
     }
 
     fn target(&self, path: &Path) -> Result<Target> {
@@ -143,8 +149,8 @@ impl Pairs<'_> {
             Some(head) => Some(memory(head, &file, self.compute)?),
             None => usual_memory(self.heads, &file, self.compute)?,
         };
+        let draft = draft.map(|path| self.read_draft(&file, path)).transpose()?;
         let target = self.read(target)?;
-        let draft = draft.map(|path| self.read(path)).transpose()?;
         let context = context_of(&target.spec, context)?;
         let draft = draft.as_ref().map(|draft| &draft.footprint);
         let wanted = fit::fit_with_head(&target.footprint, draft, head, context, self.machine);
@@ -200,11 +206,20 @@ impl Pairs<'_> {
         let mut offers: Vec<DraftOffer> = installed.chain(to_fetch).collect();
         offers.sort_by(compare_offers);
         let own_head = self.own_head_offer((&target.header, &file), context);
+        let low_bit = self.low_bit_offer((&target.header, &file), context)?;
         let needs: &[Needs] = if own_head.is_some() { &[Needs::Head] } else { &[] };
         let without_draft = Method::usable(needs).into_iter().filter(|method| *method != Method::Plain);
         let without_draft = without_draft.collect();
         let heads = self.head_offers((&target.header, &file), heads, context);
-        Ok(DraftOffers { target: target.header.entry, context, offers, heads, own_head, without_draft })
+        Ok(DraftOffers {
+            target: target.header.entry,
+            context,
+            offers,
+            heads,
+            own_head,
+            low_bit,
+            without_draft,
+        })
     }
 
     /// Judges an installed model as a draft.
@@ -238,7 +253,10 @@ impl Pairs<'_> {
             recommended: suits && recommends(target, draft.known_model),
             // The acceptance of a draft with another tokeniser depends on the text and on both tokenisers. Published
             // rates are from 0.25 to 0.61 (vllm-project/vllm#38174), which predicts nothing.
-            predicted: suits.then(|| self.predicted(target, Some(&draft), offer.size_ratio, same_family)),
+            predicted: suits.then(|| {
+                let acceptance = assumed_acceptance(offer.size_ratio, same_family);
+                self.predicted(target, Some(&draft), offer.size_ratio, acceptance)
+            }),
             measured: measured.and_then(|all| all.speedup(&ModelId::of(&target.entry), &ModelId::of(entry))),
             verdict,
             ..offer
@@ -275,7 +293,10 @@ impl Pairs<'_> {
             name: model.name.clone(),
             catalogue: Some(model.id.clone()),
             recommended: suits && recommends(target, Some(model)),
-            predicted: suits.then(|| self.predicted(target, None, offer.size_ratio, same_family)),
+            predicted: suits.then(|| {
+                let acceptance = assumed_acceptance(offer.size_ratio, same_family);
+                self.predicted(target, None, offer.size_ratio, acceptance)
+            }),
             verdict,
             ..offer
         }
@@ -299,15 +320,14 @@ impl Pairs<'_> {
         }
     }
 
-    /// Predicts the speedup at a typical acceptance rate, from measured costs where available.
+    /// Predicts the speedup at an acceptance rate, from measured costs where available.
     fn predicted(
         &self,
         target: &ModelHeader,
         draft: Option<&ModelHeader>,
         size_ratio: f64,
-        same_family: bool,
+        acceptance: f64,
     ) -> PredictedSpeedup {
-        let acceptance = assumed_acceptance(size_ratio, same_family);
         let of_draft = draft.map(|draft| (draft.spec.name.as_str(), draft.footprint.read_by_a_pass));
         let of = CostQuery { target: (&target.spec.name, target.footprint.read_by_a_pass), draft: of_draft };
         let of_pair = of_draft.and_then(|_| (self.costs)(of));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hunch_model::gguf::Gguf;
+use hunch_model::low_bit;
 use hunch_model::model_folder;
 
 /// llama.cpp's numbers of file-level quantisations (`enum llama_ftype`), for all released types.
@@ -43,8 +44,12 @@ const FILE_TYPES: [(u32, &str); 34] = [
     (39, "NVFP4"),
 ];
 
-/// Returns a model's quantisation: the file's own statement, or the type of most weights.
+/// Returns a model's quantisation: the file's own statement, or the type of most weights. A low-bit copy has the
+/// statement of its model, so its weights count.
 pub(super) fn of(gguf: &Gguf) -> String {
+    if low_bit::is_copy(gguf) {
+        return of_most_weights(gguf);
+    }
     if let Some(own) = gguf.str(model_folder::QUANTISATION) {
         return own.to_owned();
     }
@@ -52,6 +57,10 @@ pub(super) fn of(gguf: &Gguf) -> String {
     if let Some((_, name)) = FILE_TYPES.iter().find(|(number, _)| stated == Some(*number)) {
         return (*name).to_owned();
     }
+    of_most_weights(gguf)
+}
+
+fn of_most_weights(gguf: &Gguf) -> String {
     let mut weights: BTreeMap<&str, usize> = BTreeMap::new();
     for tensor in gguf.tensors.values() {
         let count: usize = tensor.shape.iter().product();

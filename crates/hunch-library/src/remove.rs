@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::candidates::find_candidates;
+use super::data_folders::low_bit_path_in;
 use super::places::Places;
 use crate::types::ModelSource;
 use hunch_error::{Error, Refusal, Result};
-use hunch_model::{model_folder, split};
+use hunch_model::{low_bit, model_folder, split};
 
 /// Files of a model folder that no program reads without its weights, in addition to those that Hunch reads.
 const COMPANIONS: [&str; 9] = [
@@ -50,21 +51,26 @@ pub fn removable(path: &Path, places: &Places) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// Deletes a model from Hunch's own folder.
+/// Deletes a model from Hunch's own folder, and its low-bit copy.
 ///
 /// # Errors
 /// As [`removable`], and [`Error::Io`] if a file cannot be deleted.
 pub fn remove(path: &Path, places: &Places) -> Result<()> {
     let folder = model_folder::folder_of(path);
-    for file in removable(path, places)? {
+    let files = removable(path, places)?;
+    // A damaged model may have none.
+    let copy = places.data.as_deref().and_then(|data| low_bit_path_in(data, path).ok());
+    for file in files {
         std::fs::remove_file(&file).map_err(|source| Error::Io { action: "remove", path: file, source })?;
     }
+    // Without its model, nothing finds the copy.
+    let of_copy = copy.map_or(Ok(()), |copy| low_bit::remove_copy(&copy));
     // An empty folder is of no use. One with other files stays.
     let own = places.models.canonicalize().ok();
     if let Some(folder) = folder.filter(|folder| folder.canonicalize().ok() != own) {
         let _ = std::fs::remove_dir(folder);
     }
-    Ok(())
+    of_copy
 }
 
 /// Adds the settings and texts of a model folder to its weights. Without them, adapters left in the folder are not
@@ -130,11 +136,16 @@ mod tests {
     #[test]
     fn removes_all_parts_and_nothing_else() {
         let root = tempfile::tempdir().unwrap();
-        let places = places(root.path());
+        let places = Places { data: Some(root.path().into()), ..places(root.path()) };
         for name in ["sub/a-00001-of-00002.gguf", "sub/a-00002-of-00002.gguf", "sub/b.gguf"] {
             std::fs::write(places.models.join(name), "x").unwrap();
         }
+        let copy = |name| low_bit_path_in(root.path(), &places.models.join(name)).unwrap();
+        let copies = [copy("sub/a-00001-of-00002.gguf"), copy("sub/b.gguf")];
+        std::fs::create_dir(copies[0].parent().unwrap()).unwrap();
+        copies.iter().for_each(|copy| std::fs::write(copy, "x").unwrap());
         remove(&places.models.join("sub/a-00001-of-00002.gguf"), &places).unwrap();
+        assert_eq!(copies.each_ref().map(|copy| copy.exists()), [false, true]);
         let left: Vec<_> = std::fs::read_dir(places.models.join("sub")).unwrap().collect();
         assert_eq!(left.len(), 1);
         assert!(places.models.join("sub/b.gguf").exists());

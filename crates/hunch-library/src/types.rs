@@ -18,5 +18,6 @@ pub use fit::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
 pub use hub::{HubCard, HubFormat, HubResult, HubSearch, HubSearchPage, HubSort, HubSupport};
 pub use models::{Library, LoadRequest, ModelEntry, ModelFolder, ModelSource, OwnDrafter, SpeedRole};
 pub use pairs::{
-    CostSource, DraftOffer, DraftOffers, HeadOffer, MeasuredSpeedup, PairVerdict, PredictedSpeedup,
+    CostSource, DraftOffer, DraftOffers, HeadOffer, LowBitOffer, MeasuredSpeedup, PairVerdict,
+    PredictedSpeedup,
 };

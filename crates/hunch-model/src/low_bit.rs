@@ -1,12 +1,13 @@
 //! Low-bit copies of a model, for use as drafts: faster to read, with lower quality.
 //!
-//! A copy is a GGUF file with the same names, shapes and metadata, and most matrices requantised. Layers
-//! that only draft are left out: a draft has none of its own. The place of copies on disk belongs to the
-//! model library.
+//! A copy is a GGUF file with the same names, shapes and metadata, and most matrices requantised. One more
+//! entry marks it as a copy. Layers that only draft are left out: a draft has none of its own. The place of
+//! copies on disk belongs to the model library.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::ops::Range;
+use std::io::{BufWriter, ErrorKind, Write};
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 
 use candle_core::quantized::QTensor;
@@ -17,12 +18,16 @@ use crate::atomic_file::{self, PART};
 use crate::candle_type::CandleType;
 use crate::dequantise::dequantise;
 use crate::file::ModelFile;
-use crate::gguf::{Gguf, TensorInfo, WeightType};
+use crate::gguf::{Gguf, TensorInfo, Value, WeightType};
 use crate::hex;
 use crate::split;
 use crate::weights::WeightFile;
 use hunch_error::{Error, Result};
 
+/// Metadata that marks a copy: true.
+const MARK: &str = "hunch.low_bit_copy";
+/// Number of the type of [`MARK`] in GGUF files: bool.
+const MARK_TYPE: u32 = 7;
 /// Default alignment of tensor data in bytes.
 const ALIGNMENT: u32 = 32;
 /// Number of weights a thread converts at a time, and number of bytes copied at a time.
@@ -32,19 +37,22 @@ const SAMPLES: usize = 64;
 /// Size of a sample in bytes.
 const SAMPLE_BYTES: usize = 4096;
 
+/// Progress of writing a copy. Receives the bytes of weights done and in total. Breaks to end it.
+pub type Progress<'a> = &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>;
+
+/// Progress for callers that neither show it nor end it.
+pub fn unwatched(_done: usize, _total: usize) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
 /// Writes a low-bit copy of `model` to `to` on `threads` threads.
 ///
-/// `progress` receives the bytes of weights done and in total. An unfinished copy leaves no file at
-/// `to`.
+/// An unfinished copy leaves no file at `to`.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be written, or any error of reading a tensor.
-pub fn write_copy(
-    model: &WeightFile,
-    to: &Path,
-    threads: usize,
-    progress: &mut dyn FnMut(usize, usize),
-) -> Result<()> {
+/// [`Error::Io`] if the file cannot be written, [`Error::Stopped`] if `progress` breaks, or any error of reading a
+/// tensor.
+pub fn write_copy(model: &WeightFile, to: &Path, threads: usize, progress: Progress<'_>) -> Result<()> {
     let io = |source| Error::Io { action: "write", path: to.to_path_buf(), source };
     remove_abandoned(to);
     atomic_file::replace(to, |file| {
@@ -54,6 +62,38 @@ pub fn write_copy(
         copy(model, &mut out, threads, progress, &io)?;
         out.flush().map_err(io)
     })
+}
+
+/// Returns true for the header of a low-bit copy.
+pub fn is_copy(gguf: &Gguf) -> bool {
+    matches!(gguf.metadata.get(MARK), Some(Value::Bool(true)))
+}
+
+/// Returns true if there is a file with the header of a model. Its weights are not read.
+pub fn is_written(copy: &Path) -> bool {
+    copy.is_file() && WeightFile::open(copy).is_ok()
+}
+
+/// Returns the header that the low-bit copy of a model will have, at path `to`. Tensors have no place in the file yet:
+/// the ranges have the right lengths only.
+pub fn planned(gguf: &Gguf, to: &Path) -> Gguf {
+    let in_copy = |(name, info): (&String, &TensorInfo)| {
+        let dtype = type_in_copy(name, info);
+        let info = TensorInfo { dtype, part: 0, range: 0..size_as(info, dtype), shape: info.shape.clone() };
+        (name.clone(), info)
+    };
+    let tensors: BTreeMap<_, _> = gguf.model_tensors().map(in_copy).collect();
+    let mut metadata = gguf.metadata.clone();
+    metadata.insert(MARK.into(), Value::Bool(true));
+    let weights: usize = tensors.values().map(|info| info.range.len()).sum();
+    Gguf {
+        path: to.to_path_buf(),
+        file_len: gguf.metadata_range.len() + weights,
+        split_ranges: Vec::new(),
+        metadata,
+        tensors,
+        ..gguf.clone()
+    }
 }
 
 /// Computes a fingerprint of the content of a model from its size and samples of its bytes.
@@ -73,6 +113,20 @@ pub fn fingerprint(model: &Path) -> Result<String> {
         }
     }
     Ok(hex(&digest.finalize()[..8]))
+}
+
+/// Deletes a copy, and unfinished ones left by killed writers. A missing one is no error.
+///
+/// # Errors
+/// [`Error::Io`] if the copy cannot be deleted.
+pub fn remove_copy(copy: &Path) -> Result<()> {
+    remove_abandoned(copy);
+    match std::fs::remove_file(copy) {
+        Err(source) if source.kind() != ErrorKind::NotFound => {
+            Err(Error::Io { action: "remove", path: copy.to_path_buf(), source })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Removes unfinished copies left by killed writers of the same copy.
@@ -100,7 +154,7 @@ fn copy(
     model: &WeightFile,
     out: &mut impl Write,
     threads: usize,
-    progress: &mut dyn FnMut(usize, usize),
+    progress: Progress<'_>,
     io: &dyn Fn(std::io::Error) -> Error,
 ) -> Result<()> {
     let gguf = model.gguf();
@@ -111,20 +165,24 @@ fn copy(
     let total: usize = tensors.iter().map(|(_, info, _)| info.range.len()).sum();
     let mut done = 0;
     for (_, info, dtype) in tensors {
+        let mut step = |of_tensor: usize| match progress(done + of_tensor, total) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Error::Stopped),
+        };
         let written = if dtype == info.dtype {
             for from in (0..info.range.len()).step_by(CHUNK) {
                 let chunk = from..info.range.len().min(from + CHUNK);
+                step(chunk.end)?;
                 out.write_all(&model.tensor_bytes(info, chunk)?).map_err(io)?;
             }
             info.range.len()
         } else {
-            let data = requantise(model, info, dtype, threads)?;
+            let data = requantise(model, info, dtype, threads, &mut step)?;
             out.write_all(&data).map_err(io)?;
             data.len()
         };
         out.write_all(&vec![0; padding(written, alignment(gguf))]).map_err(io)?;
         done += info.range.len();
-        progress(done, total);
     }
     // A model modified in between would yield a copy of two versions.
     model.check_unchanged()
@@ -153,7 +211,12 @@ fn type_in_copy(name: &str, info: &TensorInfo) -> WeightType {
     if wanted.bits() < info.dtype.bits() { wanted } else { info.dtype }
 }
 
-/// Builds the header of the copy, with unchanged metadata.
+/// Returns the bytes of a tensor as `dtype`.
+fn size_as(info: &TensorInfo, dtype: WeightType) -> usize {
+    info.shape.iter().product::<usize>() / dtype.block_size() * dtype.type_size()
+}
+
+/// Builds the header of the copy: the metadata of the model and the mark.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -163,17 +226,26 @@ fn header(model: &WeightFile, tensors: &[(&String, &TensorInfo, WeightType)]) ->
     header.extend(b"GGUF");
     header.extend(3u32.to_le_bytes());
     header.extend((tensors.len() as u64).to_le_bytes());
-    header.extend((gguf.metadata.len() as u64).to_le_bytes());
+    let marked = is_copy(gguf);
+    header.extend((gguf.metadata.len() as u64 + u64::from(!marked)).to_le_bytes());
     header.extend(model.metadata_bytes()?);
+    let text = |header: &mut Vec<u8>, text: &str| {
+        header.extend((text.len() as u64).to_le_bytes());
+        header.extend(text.as_bytes());
+    };
+    if !marked {
+        text(&mut header, MARK);
+        header.extend(MARK_TYPE.to_le_bytes());
+        header.push(1);
+    }
     let mut offset = 0;
     for (name, info, dtype) in tensors {
-        header.extend((name.len() as u64).to_le_bytes());
-        header.extend(name.as_bytes());
+        text(&mut header, name);
         header.extend((info.shape.len() as u32).to_le_bytes());
         info.shape.iter().rev().for_each(|&size| header.extend((size as u64).to_le_bytes()));
         header.extend(dtype.number().to_le_bytes());
         header.extend((offset as u64).to_le_bytes());
-        let size = info.shape.iter().product::<usize>() / dtype.block_size() * dtype.type_size();
+        let size = size_as(info, *dtype);
         offset += size + padding(size, alignment(gguf));
     }
     header.resize(header.len() + padding(header.len(), alignment(gguf)), 0);
@@ -188,8 +260,14 @@ fn padding(len: usize, alignment: usize) -> usize {
     len.next_multiple_of(alignment) - len
 }
 
-/// Converts a matrix to another type, with its rows split over threads.
-fn requantise(model: &WeightFile, info: &TensorInfo, dtype: WeightType, threads: usize) -> Result<Vec<u8>> {
+/// Converts a matrix to another type, with its rows split over threads. `step` gets the bytes that are read so far.
+fn requantise(
+    model: &WeightFile,
+    info: &TensorInfo,
+    dtype: WeightType,
+    threads: usize,
+    step: &mut dyn FnMut(usize) -> Result<()>,
+) -> Result<Vec<u8>> {
     let width = info.shape.last().copied().unwrap_or(1);
     let rows = info.shape.iter().product::<usize>() / width;
     let row_bytes = info.range.len() / rows;
@@ -203,6 +281,7 @@ fn requantise(model: &WeightFile, info: &TensorInfo, dtype: WeightType, threads:
     let (each, at_once) = ((CHUNK / width).max(1), threads.max(1));
     let mut copy = Vec::with_capacity(rows * width / dtype.block_size() * dtype.type_size());
     for from in (0..rows).step_by(each * at_once) {
+        step(rows.min(from + each * at_once) * row_bytes)?;
         let parts = (from..rows).step_by(each).take(at_once).map(|from| from..rows.min(from + each));
         std::thread::scope(|scope| -> Result<()> {
             let running: Vec<_> = parts.map(|part| scope.spawn(|| convert(part))).collect();

@@ -28,6 +28,11 @@ pub(super) fn remove_model(shell: &Shell, path: String) -> CommandResult<Library
     shell.with_app(|app| app.remove_model(&path))
 }
 
+pub(super) fn remove_low_bit_copy(shell: &Shell, target: String) -> CommandResult<()> {
+    check_models(shell, [target.as_str()])?;
+    shell.with_app(|app| app.remove_low_bit_copy(&target))
+}
+
 pub(super) fn dropped_models(shell: &Shell, paths: Vec<String>) -> CommandResult<Vec<String>> {
     let is_folder = |path: &String| {
         desk::is_dragged(&shell.handle, path.as_ref()) && hunch_library::is_model_folder(path.as_ref())

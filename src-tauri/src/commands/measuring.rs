@@ -7,6 +7,7 @@ use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
     LaneModels,
 };
+use hunch::bench::skip_search::SkipSearchEvent;
 use hunch::lab::report::{
     AcceptanceMap, CostEvent, LabDraft, LabMachine, LabPosition, LabRequest, LabRounds, LabRoundsRequest,
     LabRuleRow, LabServing, LabServingRequest, LabSession, Landscape, WhatIf, WhatIfRequest,
@@ -56,6 +57,21 @@ pub(super) fn costs_snapshot(
     from: u32,
 ) -> CommandResult<MeasurementMessage<CostEvent>> {
     shell.with_app(|app| app.costs_snapshot(id, from))
+}
+
+pub(super) fn search_skipped_layers(
+    shell: &Shell,
+    sink: Sink<MeasurementMessage<SkipSearchEvent>>,
+) -> CommandResult<u32> {
+    shell.hosted.start_measurement(|app| app.search_skipped_layers(sink))
+}
+
+pub(super) fn skip_search_snapshot(
+    shell: &Shell,
+    id: u32,
+    from: u32,
+) -> CommandResult<MeasurementMessage<SkipSearchEvent>> {
+    shell.with_app(|app| app.skip_search_snapshot(id, from))
 }
 
 pub(super) fn stop_measurement(shell: &Shell, id: u32) -> CommandResult<()> {

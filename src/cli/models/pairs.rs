@@ -10,7 +10,9 @@ use hunch::generate::LoadPlan;
 use hunch::services::pair::PairJudge;
 use hunch::store::Store;
 use hunch_error::Error;
-use hunch_library::types::{DraftOffer, Fit, FitVerdict, HeadOffer, PairVerdict};
+use hunch_library::types::{
+    DraftOffer, Fit, FitVerdict, HeadOffer, MeasuredSpeedup, PairVerdict, PredictedSpeedup,
+};
 use hunch_library::{Places, fit, machine};
 use hunch_model::device::{Compute, DeviceChoice};
 
@@ -50,10 +52,12 @@ pub(crate) fn predicted_fit(
 fn judge<T>(compute: &Compute, ask: impl FnOnce(&PairJudge<'_>) -> T) -> T {
     // Opened on first use: most queries need no costs.
     let store = OnceCell::new();
+    let data = hunch_library::data_folder().ok();
     ask(&PairJudge {
         compute,
         machine: machine::memory(0, compute),
-        folder: hunch_library::data_folder().ok().as_deref(),
+        folder: data.as_deref(),
+        copies: data.as_deref(),
         saved_costs: &|of| store.get_or_init(saved_costs).as_ref()?.known_costs(of),
     })
 }
@@ -89,6 +93,15 @@ pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
     };
     if !offers.offers.iter().any(possible) {
         writeln!(out, "\nNo installed or catalogue model can draft for it. The verdicts say why.")?;
+    }
+    if let Some(copy) = &offers.low_bit {
+        let state = if copy.written { "written" } else { "written at its first use" };
+        writeln!(
+            out,
+            "\nLow-bit copy, --method low-bit: {}, {state}, {}.",
+            render::bytes(copy.size_bytes),
+            speedup(copy.measured.as_ref(), Some(&copy.predicted))
+        )?;
     }
     let own = offers.own_head.iter().map(|own| {
         let mut row = head_row(own);
@@ -133,12 +146,17 @@ fn fit_words(fit: FitVerdict) -> &'static str {
     }
 }
 
-fn row(offer: &DraftOffer) -> Vec<String> {
-    let speedup = match (&offer.measured, &offer.predicted) {
+/// Returns the measured speedup of a pair, else the predicted one.
+fn speedup(measured: Option<&MeasuredSpeedup>, predicted: Option<&PredictedSpeedup>) -> String {
+    match (measured, predicted) {
         (Some(measured), _) => format!("{:.2}x measured", measured.speedup),
         (None, Some(predicted)) => format!("{:.2}x predicted", predicted.speedup),
         (None, None) => "-".into(),
-    };
+    }
+}
+
+fn row(offer: &DraftOffer) -> Vec<String> {
+    let speedup = speedup(offer.measured.as_ref(), offer.predicted.as_ref());
     let fit = fit_words(offer.fit);
     let place = if offer.path.is_some() { "installed" } else { "catalogue" };
     vec![

@@ -179,7 +179,10 @@ class ReplayHost implements Host {
     this.#comparison = comparison;
     this.#playback = playback;
     this.#store = new ReplayStore(app.conversations ?? []);
-    this.#lab = new ReplayLab(app.lab, playback.later);
+    this.#lab = new ReplayLab(app.lab, playback.later, (layers) => {
+      const { loaded } = app.info;
+      if (loaded) app.info = { ...app.info, loaded: { ...loaded, skipped_layers: layers } };
+    });
     this.#training = new ReplayTraining(playback.later, app.training);
     this.#library = new ReplayLibrary(app.library, app.models, app.info.models_folder);
     this.#servers = new ReplayServers(app.servers);
@@ -373,19 +376,26 @@ class ReplayHost implements Host {
     const steps = 4;
     let cancelled = false;
     this.#cancelLoading = () => (cancelled = true);
+    const copy = draft === null ? undefined : this.#library.unwrittenCopy(draft);
     const known = this.#app.models.filter(({ path, name }) => [target, draft].includes(path) || [target, draft].includes(name));
     const total = known.reduce((sum, model) => sum + model.size_bytes, 0);
     for (let step = 1; step <= steps; step += 1) {
       await new Promise<void>((resolve) => this.#playback.later(this.#app.load_ms / steps, resolve));
       if (cancelled) throw refusal('stopped', 'Loading was cancelled. The models loaded before are still loaded.');
-      const progress = { name: known[0]?.name ?? target, done_bytes: (total * step) / steps, total_bytes: total };
+      const progress = {
+        name: known[0]?.name ?? target,
+        ...(copy && { writes_copy: true }),
+        done_bytes: (total * step) / steps,
+        total_bytes: total,
+      };
       if (total > 0) this.#library.send({ kind: 'loading', progress });
     }
+    if (copy) copy.written = true;
   }
 
   #take(request: LoadRequest): LoadedModels {
     const target = this.#model(request.target);
-    const draft = request.draft === null ? null : this.#model(request.draft);
+    const draft = request.draft === null ? null : (this.#library.lowBitCopy(request.draft) ?? this.#model(request.draft));
     const fit = this.#library.fit(request);
     if (fit?.verdict === 'too_large')
       throw refusal(

@@ -18,6 +18,7 @@ import type {
   LabSession,
   Landscape,
   MeasurementMessage,
+  SkipSearchEvent,
   WhatIf,
   WhatIfRequest,
 } from '../../../ui/src/lib/ipc/schema.gen';
@@ -38,7 +39,9 @@ type LabCommand =
   | 'what_if'
   | 'measure_costs'
   | 'cost_curve'
-  | 'costs_snapshot';
+  | 'costs_snapshot'
+  | 'search_skipped_layers'
+  | 'skip_search_snapshot';
 
 /** Recording of the lab. */
 export interface RecordedLab {
@@ -59,6 +62,10 @@ export interface RecordedLab {
   measuring: CostEvent[];
   /** Milliseconds between two progress events. */
   measuring_ms: number;
+  /** The search for layers to skip. */
+  searching: SkipSearchEvent[];
+  /** Milliseconds between two events of it. */
+  searching_ms: number;
 }
 
 /** The lab of a recorded application. */
@@ -67,12 +74,16 @@ export class ReplayLab {
   readonly #later: Later;
   readonly #positions: LabPosition[] = [];
   readonly #tallies = new Map<string, LabRounds>();
+  /** Takes the layers that a search found. */
+  readonly #found: (layers: number[]) => void;
   #curve: CostCurve | null;
   #measuring: Playing<CostEvent> | null = null;
+  #searching: Playing<SkipSearchEvent> | null = null;
   /** Number of the last measurement, in another range than comparisons. */
   #id = 1000;
 
-  constructor(lab: RecordedLab, later: Later) {
+  constructor(lab: RecordedLab, later: Later, found: (layers: number[]) => void) {
+    this.#found = found;
     this.#lab = lab;
     this.#later = later;
     this.#curve = lab.curve;
@@ -94,6 +105,8 @@ export class ReplayLab {
     measure_costs: (_, send) => this.#measure(send),
     cost_curve: () => this.#curve,
     costs_snapshot: ({ id, from }) => this.#snapshot(id, from),
+    search_skipped_layers: (_, send) => this.#search(send),
+    skip_search_snapshot: ({ id, from }) => ({ id, seq: from, events: this.#searching?.played.slice(from) ?? [] }),
   };
 
   /** Plays the recorded measurement. Returns its number. */
@@ -113,10 +126,28 @@ export class ReplayLab {
     return id;
   }
 
+  /** Plays the recorded search. Returns its number. */
+  #search(deliver: (message: MeasurementMessage<SkipSearchEvent>) => void): number {
+    const id = ++this.#id;
+    const track: Track<SkipSearchEvent> = {
+      batches: this.#lab.searching.map((event) => [event]),
+      duration: () => this.#lab.searching_ms,
+      keep: (_, events) => {
+        for (const event of events) if (event.type === 'finished' && event.found) this.#found(event.found.best.skipped);
+      },
+      deliver: (seq, events) => deliver({ id, seq, events }),
+    };
+    this.#searching = new Playing(track, { speed: 1, lost: new Set(), later: this.#later });
+    this.#searching.start();
+    return id;
+  }
+
   /** Stops a measurement of this lab: it ends without a result, as the engine does after the current pass. */
   stop(id: number): boolean {
     if (id <= 1000) return false;
-    if (id === this.#id) this.#measuring?.end({ type: 'finished', curve: null }, this.#lab.measuring_ms);
+    if (id !== this.#id) return true;
+    this.#measuring?.end({ type: 'finished', curve: null }, this.#lab.measuring_ms);
+    this.#searching?.end({ type: 'finished', found: null }, this.#lab.measuring_ms);
     return true;
   }
 

@@ -23,6 +23,7 @@ import type {
   LibraryEvent,
   LoadRequest,
   LoadedHead,
+  LowBitOffer,
   MachineMemory,
   MeasuredSpeedup,
   ModelEntry,
@@ -40,6 +41,7 @@ type LibraryCommand =
   | 'add_model_folder'
   | 'remove_model_folder'
   | 'remove_model'
+  | 'remove_low_bit_copy'
   | 'template_note'
   | 'watch_library'
   | 'fit'
@@ -87,6 +89,8 @@ export interface RecordedLibrary {
   heads?: Record<string, HeadOffer[]>;
   /** Layers that models bring along to draft, by the model's name. */
   own_heads?: Record<string, HeadOffer>;
+  /** Low-bit copies that models have or can get, by the model's name. */
+  low_bit?: Record<string, LowBitOffer>;
   /** Existing downloads. */
   downloads: Download[];
 }
@@ -122,6 +126,7 @@ export class ReplayLibrary {
     add_model_folder: ({ path }) => this.#addFolder(path),
     remove_model_folder: ({ path }) => this.#removeFolder(path),
     remove_model: ({ path }) => this.removeModel(path),
+    remove_low_bit_copy: ({ target }) => this.#removeLowBitCopy(this.find(target)),
     template_note: ({ path }) => this.#recorded.template_notes?.[path] ?? null,
     watch_library: (_, send) => this.#watch(send),
     fit: ({ request }) => this.fit(request),
@@ -164,9 +169,22 @@ export class ReplayLibrary {
 
   /** A model by path or name. */
   find(name: string): ModelEntry {
-    const found = this.#models.find((model) => model.path === name || model.name === name);
+    const found = this.#models.find((model) => model.path === name || model.name === name) ?? this.lowBitCopy(name);
     if (!found) throw refusal('model_not_found', `No model called "${name}" was found. Choose another file.`);
     return found;
+  }
+
+  /** The low-bit copy with a path, as a model. */
+  lowBitCopy(path: string): ModelEntry | undefined {
+    const [name, copy] = Object.entries(this.#recorded.low_bit ?? {}).find(([, copy]) => copy.path === path) ?? [];
+    const target = this.#models.find((model) => model.name === name);
+    if (!target || !copy) return undefined;
+    return { ...target, name: stem(path), path, title: `${target.title} low-bit`, size_bytes: copy.size_bytes, quantisation: 'Q2_K' };
+  }
+
+  /** The low-bit copy with a path, unless it is written. */
+  unwrittenCopy(path: string): LowBitOffer | undefined {
+    return Object.values(this.#recorded.low_bit ?? {}).find((copy) => copy.path === path && !copy.written);
   }
 
   /** The measured speedup of a pair. */
@@ -206,6 +224,12 @@ export class ReplayLibrary {
       ...fit,
       smaller: fit.verdict === 'too_large' ? this.#smaller(first, second, tokens) : [],
     };
+  }
+
+  #removeLowBitCopy({ name }: ModelEntry): null {
+    const copy = this.#recorded.low_bit?.[name];
+    if (copy) copy.written = false;
+    return null;
   }
 
   #watch(send: (event: LibraryEvent) => void): Download[] {
@@ -268,12 +292,14 @@ export class ReplayLibrary {
       (measured ? 100 + measured.speedup : (predicted?.speedup ?? 0)) + (isSuited(verdict) ? 1 : -100);
     const offers = [...own, ...there].sort((a, b) => worth(b) - worth(a));
     const ownHead = this.#recorded.own_heads?.[target.name];
+    const copy = this.#recorded.low_bit?.[target.name];
     return {
       target,
       context: tokens,
       offers,
       heads: this.#heads(target),
       ...(ownHead && { own_head: ownHead }),
+      ...(copy && { low_bit: copy }),
       without_draft: [...(ownHead ? (['head'] as const) : []), 'ngram', 'suffix', 'lookahead', 'layer-skip'],
     };
   }

@@ -10,10 +10,14 @@ use super::downloads::Download;
 pub struct LoadProgress {
     /// Short name of the model being read.
     pub name: String,
-    /// Bytes of weights loaded so far.
+    /// Set while the low-bit copy of this model is written. Otherwise weights are loaded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[ts(as = "Option<bool>", optional)]
+    pub writes_copy: bool,
+    /// Bytes of weights done so far.
     #[ts(type = "number")]
     pub done_bytes: u64,
-    /// Bytes of all weights to load.
+    /// Bytes of all weights.
     #[ts(type = "number")]
     pub total_bytes: u64,
 }

@@ -102,6 +102,27 @@ pub struct HeadOffer {
     pub predicted: Option<PredictedSpeedup>,
 }
 
+/// A copy of the target with fewer bits per weight, as its draft.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
+pub struct LowBitOffer {
+    /// Path of the copy. Loading it as the draft writes it first if it is missing.
+    pub path: String,
+    /// Set if the copy exists.
+    pub written: bool,
+    /// Size of the copy in bytes, predicted until it is written.
+    #[ts(type = "number")]
+    pub size_bytes: u64,
+    /// Predicted memory of both at the requested context, in bytes.
+    #[ts(type = "number")]
+    pub memory: u64,
+    /// Verdict on the memory of both.
+    pub fit: FitVerdict,
+    /// Predicted speedup at a typical acceptance rate.
+    pub predicted: PredictedSpeedup,
+    /// Measured speedup of the pair's last comparison.
+    pub measured: Option<MeasuredSpeedup>,
+}
+
 /// A predicted speedup.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct PredictedSpeedup {
@@ -158,6 +179,10 @@ pub struct DraftOffers {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]
     pub own_head: Option<HeadOffer>,
+    /// The target's low-bit copy, unless the target has as few bits itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub low_bit: Option<LowBitOffer>,
     /// Methods without a draft model.
     pub without_draft: Vec<Method>,
 }

@@ -10,6 +10,7 @@ import type { ActiveConversation } from '../../lib/state/conversation.svelte';
 import type { CopiedTexts } from '../../lib/state/copiedTexts.svelte';
 import type { Conversations } from '../../lib/state/conversations.svelte';
 import type { Downloads } from '../../lib/state/downloads.svelte';
+import type { LayerSearch } from '../../lib/state/layerSearch.svelte';
 import type { LibraryState } from '../../lib/state/library.svelte';
 import type { LinkQuestion } from '../../lib/state/linkQuestion.svelte';
 import type { Models } from '../../lib/state/models.svelte';
@@ -33,6 +34,8 @@ export interface ChatContext {
   readonly servers: Servers;
   readonly settings: Settings;
   readonly advanced: AdvancedSettings;
+  /** Search for the layers that the target skips. */
+  readonly layerSearch: LayerSearch;
   /** Texts that drafts are copied from. */
   readonly copiedTexts: CopiedTexts;
   readonly preferences: Preferences;

@@ -2,7 +2,7 @@
 
 import { causeText } from '../../lib/errors';
 import { formatBytes, formatParameters } from '../../lib/format';
-import type { DraftOffer, FitVerdict, HeadOffer, ModelEntry } from '../../lib/ipc/schema.gen';
+import type { DraftOffer, FitVerdict, HeadOffer, LowBitOffer, ModelEntry } from '../../lib/ipc/schema.gen';
 import { shortcut } from '../../lib/platform';
 import { fileLines, type LibraryState } from '../../lib/state/library.svelte';
 import { shortAddress } from '../../lib/state/servers.svelte';
@@ -148,15 +148,30 @@ function draftRows(context: TitleBarContext): PickerRow[] {
         },
       ]
     : [];
+  const suited = offers ? pairing.suited.filter(({ path }) => path !== null) : [];
+  const lowBitRow = (copy: LowBitOffer): PickerRow => ({
+    id: copy.path,
+    name: language.strings.library.offers.lowBit.title,
+    aside: formatBytes(copy.size_bytes),
+    note: gainWords(copy.measured, copy.predicted),
+    fit: copy.fit,
+    chosen: copy.path === models.loaded?.draft?.path,
+    disabled: copy.fit === 'too_large' || work.running,
+    heading: suited.length === 0 ? words.suits : undefined,
+    way: false,
+    testid: 'low-bit-offer',
+    run: () => void models.useDraft(copy.path, language.strings.library.offers.lowBit.title),
+  });
+  /** The low-bit copy, if it was written or promises a speedup. */
+  const lowBit = offers?.low_bit;
+  const lowBitRows = lowBit && (lowBit.written || lowBit.predicted.depth > 0) ? [lowBitRow(lowBit)] : [];
   const without = way('without-draft-model', language.strings.models.withoutDraft, loadsAlone, work.running);
   const unsuited = offers ? offered(pairing.unsuited, false) : [];
   // Until the offers are known, any model may be a draft.
   const rows = offers
     ? [
-        ...offered(
-          pairing.suited.filter(({ path }) => path !== null),
-          true,
-        ),
+        ...offered(suited, true),
+        ...lowBitRows,
         ...ownRows,
         ...headed(pairing.suitedHeads, own ? undefined : words.heads),
         ...unsuited,

@@ -13,6 +13,7 @@ import type {
   LibraryEvent,
   LoadRequest,
   MeasurementMessage,
+  SkipSearchEvent,
   StreamMessage,
   TrainEvent,
   TrainRequest,
@@ -80,6 +81,11 @@ export async function downloadUpdate(host: Host, receive: (progress: UpdateProgr
 /** Starts measuring the cost curve. Returns the number of the measurement. */
 export async function measureCosts(host: Host, receive: (message: MeasurementMessage<CostEvent>) => void): Promise<number> {
   return callStreaming(host, 'measure_costs', {}, receive);
+}
+
+/** Starts a search for the layers that the target skips. Returns the number of the search. */
+export async function searchSkippedLayers(host: Host, receive: (message: MeasurementMessage<SkipSearchEvent>) => void): Promise<number> {
+  return callStreaming(host, 'search_skipped_layers', {}, receive);
 }
 
 async function invoke<N extends IpcCommandName>(host: Host, name: N, args: Record<string, unknown>): Promise<Result<N>> {

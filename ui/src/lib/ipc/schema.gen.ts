@@ -1201,6 +1201,10 @@ heads: Array<HeadOffer>,
  */
 own_head?: HeadOffer, 
 /**
+ * The target's low-bit copy, unless the target has as few bits itself.
+ */
+low_bit?: LowBitOffer, 
+/**
  * Methods without a draft model.
  */
 without_draft: Array<Method>, };
@@ -2585,11 +2589,15 @@ export type LoadProgress = {
  */
 name: string, 
 /**
- * Bytes of weights loaded so far.
+ * Set while the low-bit copy of this model is written. Otherwise weights are loaded.
+ */
+writes_copy?: boolean, 
+/**
+ * Bytes of weights done so far.
  */
 done_bytes: number, 
 /**
- * Bytes of all weights to load.
+ * Bytes of all weights.
  */
 total_bytes: number, };
 
@@ -2669,6 +2677,10 @@ thinking?: Array<Thinking>,
  */
 sampling?: RecommendedSampling, 
 /**
+ * Layers that the target skips in the method layer-skip, if a search has found them.
+ */
+skipped_layers?: Array<number>, 
+/**
  * Warning about the target's chat template, such as that a built-in one replaces it.
  */
 template_note?: string, 
@@ -2714,6 +2726,39 @@ cut: boolean, };
  * The largest loss of a lane against the gain of its accepted tokens.
  */
 export type Loss = "drafting" | "wider_passes" | "loop" | "nothing";
+
+/**
+ * A copy of the target with fewer bits per weight, as its draft.
+ */
+export type LowBitOffer = { 
+/**
+ * Path of the copy. Loading it as the draft writes it first if it is missing.
+ */
+path: string, 
+/**
+ * Set if the copy exists.
+ */
+written: boolean, 
+/**
+ * Size of the copy in bytes, predicted until it is written.
+ */
+size_bytes: number, 
+/**
+ * Predicted memory of both at the requested context, in bytes.
+ */
+memory: number, 
+/**
+ * Verdict on the memory of both.
+ */
+fit: FitVerdict, 
+/**
+ * Predicted speedup at a typical acceptance rate.
+ */
+predicted: PredictedSpeedup, 
+/**
+ * Measured speedup of the pair's last comparison.
+ */
+measured: MeasuredSpeedup | null, };
 
 /**
  * The memory of this machine, in bytes.
@@ -3572,6 +3617,85 @@ error: ErrorInfo | null,
 cut_off: CutOffAnswer | null, };
 
 /**
+ * Result of a search.
+ */
+export type SkipSearch = { 
+/**
+ * Name of the model.
+ */
+model: string, 
+/**
+ * Number of layers of the model.
+ */
+layers: number, 
+/**
+ * Set with the highest predicted speedup.
+ */
+best: SkipSet, 
+/**
+ * Sets in search order, each with one more layer than the one before.
+ */
+path: Array<SkipSet>, };
+
+/**
+ * Events of a search that the window started.
+ */
+export type SkipSearchEvent = { "type": "answering", 
+/**
+ * Prompts done.
+ */
+done: number, 
+/**
+ * All prompts.
+ */
+of: number, } | { "type": "trying", 
+/**
+ * Layers skipped so far.
+ */
+skipped: number, 
+/**
+ * Answers done.
+ */
+done: number, 
+/**
+ * All answers.
+ */
+of: number, } | { "type": "finished", 
+/**
+ * The result, which is saved. `None` when it was stopped.
+ */
+found: SkipSearch | null, } | { "type": "failed", 
+/**
+ * The reason.
+ */
+error: ErrorInfo, };
+
+/**
+ * A set of layers to skip, with its predicted speedup.
+ */
+export type SkipSet = { 
+/**
+ * Skipped layers, ascending.
+ */
+skipped: Array<number>, 
+/**
+ * Share of the drafted tokens that equal the full model's greedy tokens.
+ */
+acceptance: number, 
+/**
+ * c: cost of a drafted token in target passes of one row.
+ */
+cost: number, 
+/**
+ * Best number of tokens to draft per round.
+ */
+depth: number, 
+/**
+ * Predicted speedup over plain decoding.
+ */
+predicted_speedup: number, };
+
+/**
  * An alternative that fits in memory.
  */
 export type SmallerChoice = { "kind": "context", 
@@ -4165,6 +4289,8 @@ export interface Commands {
   remove_model: { args: { path: string }; result: Library };
   /** Returns which of the files that are dragged over the window, or were dropped, are model folders. */
   dropped_models: { args: { paths: Array<string> }; result: Array<string> };
+  /** Deletes the low-bit copy of a target. */
+  remove_low_bit_copy: { args: { target: string }; result: null };
   /** Shows a model in the system's file manager. */
   reveal_model: { args: { path: string }; result: null };
   /** Returns why the model's chat template cannot be used as it is; null if it can. */
@@ -4283,6 +4409,10 @@ export interface Commands {
   measure_costs: { args: Record<string, never>; result: number; message: MeasurementMessage<CostEvent> };
   /** Returns the events of the last cost measurement from number `from` on. */
   costs_snapshot: { args: { id: number; from: number }; result: MeasurementMessage<CostEvent> };
+  /** Searches for the layers that the target skips in the method layer-skip. Returns the number of the search. */
+  search_skipped_layers: { args: Record<string, never>; result: number; message: MeasurementMessage<SkipSearchEvent> };
+  /** Returns the events of the last search for skipped layers from number `from` on. */
+  skip_search_snapshot: { args: { id: number; from: number }; result: MeasurementMessage<SkipSearchEvent> };
   /** Stops a measurement. */
   stop_measurement: { args: { id: number }; result: null };
   /** Lists the stored comparisons, newest first. */

@@ -69,7 +69,7 @@ export class LibraryEvents {
   }
 
   #onEvent(event: LibraryEvent): void {
-    const { comparison, downloads, models } = this.#to;
+    const { comparison, downloads, drafting, models, pairing } = this.#to;
     switch (event.kind) {
       case 'changed':
         return void this.libraryChanged();
@@ -78,6 +78,8 @@ export class LibraryEvents {
         return downloads.onEvent(event);
       case 'loading':
         comparison.onLoading();
+        // Once loaded, a copy that was written is offered as such.
+        if (event.progress.writes_copy) for (const pairs of [pairing, drafting]) pairs.outdate();
         return models.onProgress(event.progress);
       case 'gpu_tested':
       case 'store_problem':

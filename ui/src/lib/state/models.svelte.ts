@@ -382,6 +382,14 @@ export class Models {
     return broken(last.target) || broken(last.draft) ? null : last;
   }
 
+  /** Forgets a draft that was deleted, so that it is not loaded again with its target. */
+  forgetDraft(path: string): void {
+    const without = (last: LastModels | null) => (last?.draft === path ? { ...last, draft: null } : last);
+    this.#lastLoaded = without(this.#lastLoaded);
+    const last = this.#preferences.lastModels;
+    if (last?.draft === path) void this.#preferences.set('lastModels', { ...last, draft: null });
+  }
+
   #remember(): void {
     const last = this.#lastLoaded;
     if (!last) return;

@@ -1,6 +1,7 @@
 // A model as a target: fit with a draft and a context, suitable drafts, measuring a pair. All predictions and
 // measurements are the engine's. No DOM.
 
+import { errorLine } from '../errors';
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { DraftOffer, DraftOffers, ErrorInfo, Fit, HeadOffer, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
@@ -13,6 +14,10 @@ import type { Models } from './models.svelte';
 export interface PairingDependencies {
   models: Models;
   comparison: Comparison;
+  /** Reports a failure in a sentence. */
+  reportFailure?: (text: string) => void;
+  /** Called when a low-bit copy was deleted. */
+  copyRemoved?: () => void;
   clock?: Clock;
 }
 
@@ -72,6 +77,8 @@ export class Pairing {
   readonly #models: Models;
   readonly #comparison: Comparison;
   readonly #clock: Clock;
+  readonly #reportFailure: (text: string) => void;
+  readonly #copyRemoved: () => void;
   #usual = $state<number | null>(null);
   /** `true` if the user has chosen a draft, or none. */
   #draftChosen = false;
@@ -86,11 +93,16 @@ export class Pairing {
   #listing: Promise<void> = Promise.resolve();
   #cancelTimer: () => void = () => {};
 
-  constructor(host: Host, { models, comparison, clock = pageClock }: PairingDependencies) {
+  constructor(
+    host: Host,
+    { models, comparison, reportFailure = () => {}, copyRemoved = () => {}, clock = pageClock }: PairingDependencies,
+  ) {
     this.#host = host;
     this.#models = models;
     this.#comparison = comparison;
     this.#clock = clock;
+    this.#reportFailure = reportFailure;
+    this.#copyRemoved = copyRemoved;
   }
 
   /** Selects a target. An unusable one or null requests nothing. The same one keeps its state. */
@@ -127,9 +139,10 @@ export class Pairing {
     if (this.target) void this.#askFit();
   }
 
-  /** Reloads the fit if other models are in memory than at the last request. */
+  /** Reloads the fit if other models are in memory than at the last request, and everything that may be outdated. */
   followMemory(): void {
-    if (this.#seen !== this.#models.loaded) this.remeasure();
+    if (this.#stale) this.refresh();
+    else if (this.#seen !== this.#models.loaded) this.remeasure();
   }
 
   /** Marks the results as outdated. They are reloaded when shown. */
@@ -203,6 +216,19 @@ export class Pairing {
     if (request) await this.#models.load(request, this.#title);
   }
 
+  /** Deletes the low-bit copy of the target. */
+  async removeLowBitCopy(): Promise<void> {
+    const copy = this.offers?.low_bit;
+    if (!this.target || !copy) return;
+    try {
+      await call(this.#host, 'remove_low_bit_copy', { target: this.target.path });
+      this.#models.forgetDraft(copy.path);
+    } catch (thrown) {
+      this.#reportFailure(errorLine(toErrorInfo(thrown)));
+    }
+    this.#copyRemoved();
+  }
+
   /** Compares the target with a draft against the target alone. */
   async measure(draft: { title: string; path: string }): Promise<void> {
     const request = this.request(draft.path);
@@ -254,7 +280,8 @@ export class Pairing {
       this.offersError = null;
       // A loaded draft may be outside of the folders. Any other unlisted one is gone.
       const loaded = this.#models.loaded?.draft?.path ?? null;
-      if (this.draft !== null && this.draft !== loaded && !offers.offers.some(({ path }) => path === this.draft)) {
+      const listed = [...offers.offers, ...(offers.low_bit ? [offers.low_bit] : [])];
+      if (this.draft !== null && this.draft !== loaded && !listed.some(({ path }) => path === this.draft)) {
         this.draft = null;
         this.#draftChosen = false;
         void this.#askFit();

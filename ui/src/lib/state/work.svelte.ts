@@ -1,7 +1,8 @@
-// The engine's work: an answer, a comparison, or training. It does one at a time. No DOM.
+// The engine's work: an answer, a comparison, a search for layers, or training. It does one at a time. No DOM.
 
 import type { Comparison } from './comparison.svelte';
 import type { ActiveConversation } from './conversation.svelte';
+import type { LayerSearch } from './layerSearch.svelte';
 import type { Models } from './models.svelte';
 import type { Navigation } from './navigation.svelte';
 import type { Pairing } from './pairing.svelte';
@@ -11,6 +12,7 @@ import type { Training } from './training.svelte';
 export interface WorkDependencies {
   conversation: ActiveConversation;
   comparison: Comparison;
+  layerSearch: Pick<LayerSearch, 'running' | 'stopping' | 'stop'>;
   models: Models;
   navigation: Navigation;
   /** The pair that the library measures. */
@@ -28,7 +30,7 @@ export class Work {
 
   /** `true` if there is anything to stop. */
   get running(): boolean {
-    return this.#on.conversation.running || this.#on.comparison.running || this.#on.training.running;
+    return this.#on.conversation.running || this.comparing || this.searching || this.#on.training.running;
   }
 
   /** `true` if a comparison runs. */
@@ -36,14 +38,20 @@ export class Work {
     return this.#on.comparison.running;
   }
 
+  /** `true` if layers to skip are searched for. */
+  get searching(): boolean {
+    return this.#on.layerSearch.running;
+  }
+
   /** `true` if a stop was requested and the engine has not ended the work yet. */
   get stopping(): boolean {
-    const { conversation, comparison, training } = this.#on;
+    const { conversation, comparison, layerSearch, training } = this.#on;
     if (training.running) return training.pausing;
+    if (layerSearch.running) return layerSearch.stopping;
     return conversation.running ? conversation.stopping : comparison.stopping;
   }
 
-  /** `true` if the running work is on screen. Then Escape stops it; training is paused. */
+  /** `true` if the running work is on screen. Then Escape stops it; training is paused. A search is part of the settings, which Escape closes. */
   get here(): boolean {
     const { comparison, conversation, navigation, pairing, training } = this.#on;
     const details = navigation.place === 'library' && navigation.libraryPart === 'here';
@@ -52,12 +60,13 @@ export class Work {
     return details && training.here;
   }
 
-  /** Stops the answer, else the comparison, else pauses training, on any screen. An answer that waits for its models stops waiting. */
+  /** Stops the answer, the comparison or the search, or pauses training, on any screen. An answer that waits for its models stops waiting. */
   stop(): void {
-    const { comparison, conversation, models, training } = this.#on;
+    const { comparison, conversation, layerSearch, models, training } = this.#on;
     if (conversation.running && models.loading !== null) void models.cancel();
     if (conversation.running) conversation.stop();
     else if (comparison.running) comparison.stop();
+    else if (layerSearch.running) layerSearch.stop();
     else if (training.running) training.pause();
   }
 }
