@@ -46,18 +46,25 @@ impl TestPower {
         (self.noncentrality() / (4.0 * samples as f64)).sqrt()
     }
 
-    /// Returns the noncentrality at which the test rejects with the asked probability.
+    /// Returns the noncentrality at which the test rejects with the asked probability. Infinite for a single pool, which
+    /// shows nothing.
     fn noncentrality(&self) -> f64 {
+        if self.degrees == 0 {
+            return f64::INFINITY;
+        }
         let critical = rising(|x| chi_square_tail(x, self.degrees) <= self.significance);
         rising(|lambda| noncentral_tail(critical, self.degrees, lambda) >= self.power)
     }
 }
 
-/// Returns the least x from 0 on at which a rising condition holds.
+/// Returns the least x from 0 on at which a rising condition holds. Infinite if none does.
 fn rising(holds: impl Fn(f64) -> bool) -> f64 {
     let mut high = 1.0;
     while !holds(high) {
         high *= 2.0;
+        if high.is_infinite() {
+            return high;
+        }
     }
     let mut low = 0.0;
     for _ in 0..HALVINGS {
@@ -106,6 +113,13 @@ mod tests {
                 test.noncentrality()
             );
         }
+    }
+
+    #[test]
+    fn single_pool_and_impossible_power_see_nothing() {
+        let test = TestPower { degrees: 0, significance: 1e-3, power: 0.99 };
+        assert_eq!((test.samples_for_any(0.1), test.variation_seen(1000)), (f64::INFINITY, f64::INFINITY));
+        assert_eq!(rising(|_| false), f64::INFINITY);
     }
 
     #[test]
