@@ -549,6 +549,32 @@ describe('the window with the default model', () => {
     assert.equal(await window.run(() => '__TAURI__' in globalThis), false);
   });
 
+  test('writes the low-bit copy of the model, drafts with it, and deletes it', async () => {
+    const shows = (id, text) =>
+      window.run((testid, part) => document.querySelector(`[data-testid="${testid}"]`)?.textContent.includes(part), id, text);
+    const idle = () => window.run(() => document.querySelector('[data-testid="loading"]') === null);
+    await window.click('place-library');
+    await window.click('load-low-bit');
+    await eventually('the copy as the draft', async () => (await idle()) && shows('draft-menu', 'low-bit'), 240);
+    await window.element('remove-low-bit');
+    await window.screenshot(join(output, 'window-low-bit.png'));
+    await window.click('place-chat');
+    await choose(window, 'draft-model');
+    const depth = await put(window, 'max-draft', '3');
+    await window.type('prompt', `Count from one to ten.${keys.enter}`);
+    const turn = await ended(window);
+    await put(window, 'max-draft', depth);
+    assert.ok(turn.legend.accepted > 0, `no draft was accepted: ${JSON.stringify(turn.legend)}`);
+    await window.click('place-library');
+    await window.click('without-draft');
+    await window.click('load');
+    await eventually('the model alone', async () => (await idle()) && !(await shows('draft-menu', 'low-bit')), 240);
+    await window.click('remove-low-bit');
+    await window.click('remove-low-bit-yes');
+    await eventually('the copy to be gone', () => shows('low-bit', 'written when you first load it'));
+    await window.click('place-chat');
+  });
+
   test('answers after a reload during an answer', async () => {
     await window.type('prompt', `Write a very long poem about rain.${keys.enter}`);
     await eventually('a few tokens', async () => (await window.run(lastTurn))?.shown > 3);
