@@ -116,6 +116,7 @@ impl App {
             runs: PAIR_RUNS,
             stop: Vec::new(),
             options: MethodOptions::default(),
+            thinking: None,
         };
         self.compare(request, sink)
     }

@@ -11,13 +11,14 @@ use hunch::bench::compare::report::{
 use hunch::bench::compare::{CompareOn, Listener, export};
 use hunch::bench::{MethodConfig, Suite};
 use hunch::services::measure;
+use hunch_core::chat::Thinking;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
 
-use super::drafting::{OptionArgs, load_with, method_parser};
+use super::drafting::{OptionArgs, load_with, method_parser, warn_unheeded};
 use super::progress::Progress;
 use super::render::{self, count};
 use super::sampling::{SamplingArgs, greedy_default};
@@ -56,6 +57,9 @@ pub(crate) struct CompareArgs {
     max_draft: Vec<MaxDraft>,
     #[command(flatten)]
     options: OptionArgs,
+    /// Reasoning before the answers, for models with a switch: on, off, low, medium or high
+    #[arg(long, value_name = "on|off|low|medium|high")]
+    think: Option<Thinking>,
     /// Answers of every lane to every prompt
     #[arg(long, default_value_t = 3, value_name = "N")]
     runs: u32,
@@ -90,6 +94,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let mut models = load_with(&args.models, &args.drafters, &args.methods)?;
     let options = args.options.options(models.target());
     request.options = options.clone();
+    warn_unheeded(args.think, &models);
     let progress = Progress::new();
     let mut on_event = |event: CompareEvent| show(&progress, &event);
     let mut listener = Listener { on_event: &mut on_event, stopped: &|| false };
@@ -147,6 +152,7 @@ fn request(args: &CompareArgs) -> hunch_error::Result<CompareRequest> {
         runs: args.runs,
         stop: args.stop.clone(),
         options: MethodOptions::default(),
+        thinking: args.think,
     })
 }
 

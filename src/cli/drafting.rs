@@ -84,12 +84,16 @@ impl DraftingArgs {
     ) -> Result<Models> {
         let mut models = load_on(compute, &self.models, &self.drafters, &[plan.method], longest)?;
         plan.options = self.options.options(models.target());
-        if let Some(problem) =
-            self.think.and_then(|wanted| unheeded(wanted, models.encoder().thinking_switches()))
-        {
-            eprintln!("{problem}");
-        }
+        warn_unheeded(self.think, &models);
         Ok(models)
+    }
+}
+
+/// Warns if the target's chat template does not read the chosen reasoning.
+pub(crate) fn warn_unheeded(think: Option<Thinking>, models: &Models) {
+    let problem = think.and_then(|wanted| unheeded(wanted, models.encoder().thinking_switches()));
+    if let Some(problem) = problem {
+        eprintln!("{problem}");
     }
 }
 

@@ -18,6 +18,7 @@ use hunch::bench::compare::{self, CompareOn, LaneSet, Listener, Outcome, TargetP
 use hunch::event::{GenerationEvent, StopReason};
 use hunch::generate::{LoadPlan, LoadWatch, Models};
 use hunch::lab::report::CostEvent;
+use hunch_core::chat::Thinking;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
@@ -26,7 +27,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_error::{ErrorCode, Result};
 use hunch_model::device::Compute;
 
-use crate::support::app::{app_with_models, load_request, write_pair};
+use crate::support::app::{app, app_with_models, load_request, write_pair};
 use crate::support::cpu;
 use crate::support::tiny::Tiny;
 
@@ -48,6 +49,7 @@ pub(super) fn request(lanes: &[Method], max_tokens: u32) -> CompareRequest {
         runs: 2,
         stop: Vec::new(),
         options: MethodOptions::default(),
+        thinking: None,
     }
 }
 
@@ -167,6 +169,26 @@ fn coupled_rule_gives_equal_texts_above_temperature_0() {
     assert_eq!((identity.compared, identity.differences.len()), (6, 0));
     let sampled = CompareRequest { sampling, ..request(&[Method::DraftModel], 32) };
     assert_eq!(finished(&collect(&start(&app, sampled).1)).0.identity, None);
+}
+
+#[test]
+fn reasoning_is_chosen_for_all_lanes() {
+    const SWITCH: &str = "{% for message in messages %}{{ message.content }}{% endfor %}\
+        {% if enable_thinking is defined and not enable_thinking %}no{% else %}<think>{% endif %}";
+    let folder = tempfile::tempdir().unwrap();
+    Tiny { template: Some(SWITCH), ..Tiny::default() }.write(folder.path(), "target");
+    let app = app(folder.path());
+    app.load_models(load_request("target", None)).unwrap();
+    let prompt_tokens = |thinking| {
+        let asked = CompareRequest { thinking, ..request(&[Method::Ngram], 4) };
+        let events = collect(&start(&app, asked).1);
+        let report = finished(&events).0;
+        assert_eq!(report.setting.thinking, thinking);
+        report.answers.iter().map(|answer| answer.stats.prompt_tokens).collect::<Vec<_>>()
+    };
+    // A byte is a token.
+    let (usual, without) = (prompt_tokens(None), prompt_tokens(Some(Thinking::Off)));
+    assert!(usual.iter().zip(&without).all(|(usual, without)| usual - without == 5), "{usual:?} {without:?}");
 }
 
 #[test]

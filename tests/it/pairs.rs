@@ -413,6 +413,7 @@ fn measured_pair_is_stored_and_offered() {
             runs: if stop { 20 } else { 1 },
             stop: Vec::new(),
             options: MethodOptions::default(),
+            thinking: None,
         };
         let (sender, receiver) = channel();
         let id = app.compare(request, Box::new(move |message| drop(sender.send(message)))).unwrap();

@@ -61,6 +61,22 @@ describe('thinking', () => {
     expect(await sent(page)).toBe('off');
   });
 
+  it('is part of a comparison, which begins with the choice of the chat', async () => {
+    const page = await open(['off', 'on']);
+    await page.getByTestId('settings').click();
+    await page.getByTestId('thinking').click();
+    await page.getByTestId('thinking-off').click();
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Control+2');
+    expect(await page.getByTestId('compare-thinking').textContent()).toContain('Off');
+    await page.getByTestId('compare-prompt').fill('Merge two lists.');
+    await page.screenshot({ path: `${output}thinking-compare.png` });
+    await page.getByTestId('compare-start').click();
+    await expect
+      .poll(async () => ((await calls(page, 'compare'))[0]?.['request'] as { thinking?: string } | undefined)?.thinking)
+      .toBe('off');
+  });
+
   for (const colours of ['light', 'dark'] as const) {
     it(`is readable in ${colours} colours`, async () => {
       const page = await open(['off', 'low', 'medium', 'high'], { colours });

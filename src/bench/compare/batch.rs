@@ -97,7 +97,8 @@ impl<'a> Batch<'a> {
             models.can_run(&plan(setting, lineup, lane, 0))?;
             lanes.push(models.fork()?);
         }
-        let tokens = setting.prompts.iter().map(|prompt| turn::tokens_by_lane(&lanes, prompt));
+        let tokens =
+            setting.prompts.iter().map(|prompt| turn::tokens_by_lane(&lanes, prompt, setting.thinking));
         let tokens = tokens.collect::<Result<Vec<_>>>()?;
         let prompts: Vec<_> = setting.prompts.iter().map(turn::suite_prompt).collect();
         let timers = sets.iter_mut().map(|(set, models)| {
@@ -269,6 +270,6 @@ pub(super) fn plan(
         sampling: sampling_of_run(&setting.sampling_of(lane), run as usize),
         rule: setting.rule_of(lane),
         stop: setting.stop.clone(),
-        thinking: None,
+        thinking: setting.thinking,
     }
 }

@@ -197,6 +197,7 @@ fn setting<'a>(
         runs: request.runs,
         stop: request.stop.clone(),
         options: request.options.clone(),
+        thinking: request.thinking,
         slice_tokens: SLICE as u32,
         separate: lineup.batches().len() > 1,
     };

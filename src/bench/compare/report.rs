@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use hunch_core::chat::Thinking;
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
@@ -127,6 +128,10 @@ pub struct CompareRequest {
     #[serde(default)]
     #[ts(as = "Option<MethodOptions>", optional)]
     pub options: MethodOptions,
+    /// Reasoning before the answers, for targets whose chat template has a switch. Absent: the template's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub thinking: Option<Thinking>,
     /// Server that answers the same prompts after the lanes.
     #[serde(default)]
     #[ts(as = "Option<ComparedServer>", optional)]
@@ -236,6 +241,10 @@ pub struct ComparisonSetting {
     #[serde(default, skip_serializing_if = "MethodOptions::is_default")]
     #[ts(as = "Option<MethodOptions>", optional)]
     pub options: MethodOptions,
+    /// Reasoning before the answers, if it was chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub thinking: Option<Thinking>,
     /// Tokens of a slice, after which the next lane runs.
     pub slice_tokens: u32,
     /// True if the targets did not fit into memory together. Lanes of one target ran after those of another.

@@ -445,6 +445,7 @@ mod tests {
             runs: 2,
             stop: Vec::new(),
             options: MethodOptions::default(),
+            thinking: None,
             slice_tokens: 16,
             separate: false,
         }

@@ -10,6 +10,7 @@ use crate::bench::turns::MeasuredAnswer;
 use crate::engine::PausableStopwatch;
 use crate::event::{EventSink, GenerationEvent, StopReason};
 use crate::generate::{GenerationPlan, Models, Prompt, PromptEncoder};
+use hunch_core::chat::Thinking;
 use hunch_core::stats::{GenerationStats, Stopwatch, millis};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Refusal, Result};
@@ -96,7 +97,11 @@ pub(super) fn run(
 ///
 /// # Errors
 /// If it does not fit the context of a target, or a chat template fails.
-pub(super) fn tokens_by_lane(lanes: &[Models], compared: &ComparedPrompt) -> Result<Vec<Arc<[TokenId]>>> {
+pub(super) fn tokens_by_lane(
+    lanes: &[Models],
+    compared: &ComparedPrompt,
+    thinking: Option<Thinking>,
+) -> Result<Vec<Arc<[TokenId]>>> {
     let prompt = Prompt::Chat(suite_prompt(compared).messages());
     let too_long = |models: &Models, error| match error {
         Error::ContextOverflow { prompt: tokens, context } if !compared.id.is_empty() => {
@@ -108,7 +113,8 @@ pub(super) fn tokens_by_lane(lanes: &[Models], compared: &ComparedPrompt) -> Res
     let mut known: Vec<(&Arc<PromptEncoder>, Arc<[TokenId]>)> = Vec::new();
     for models in lanes {
         if !known.iter().any(|(encoder, _)| Arc::ptr_eq(encoder, models.encoder())) {
-            let ids = models.prompt_ids(&prompt).map_err(|error| too_long(models, error))?;
+            let ids = models.encoder().ids_and_note(&prompt, thinking, &|| false);
+            let (ids, _) = ids.map_err(|error| too_long(models, error))?;
             known.push((models.encoder(), ids.into()));
         }
     }

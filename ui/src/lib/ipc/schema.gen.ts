@@ -561,6 +561,10 @@ stop?: Array<string>,
  */
 options?: MethodOptions, 
 /**
+ * Reasoning before the answers, for targets whose chat template has a switch. Absent: the template's default.
+ */
+thinking?: Thinking, 
+/**
  * Server that answers the same prompts after the lanes.
  */
 server?: ComparedServer, };
@@ -831,6 +835,10 @@ stop?: Array<string>,
  * Options of single methods.
  */
 options?: MethodOptions, 
+/**
+ * Reasoning before the answers, if it was chosen.
+ */
+thinking?: Thinking, 
 /**
  * Tokens of a slice, after which the next lane runs.
  */

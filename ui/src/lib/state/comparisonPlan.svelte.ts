@@ -243,7 +243,7 @@ export class ComparisonPlan {
     const settings = this.settings.request();
     const prompts = this.#prompts();
     if (!settings || !prompts) return null;
-    const { rule, max_tokens, stop, options, ...applied } = this.#chat.settings.advanced?.applyTo(settings) ?? settings;
+    const { rule, max_tokens, stop, options, thinking, ...applied } = this.#chat.settings.advanced?.applyTo(settings) ?? settings;
     const sampling = this.#hasOtherTarget(lanes) ? { ...applied.sampling, logit_bias: {} } : applied.sampling;
     return {
       prompts,
@@ -254,6 +254,8 @@ export class ComparisonPlan {
       runs: this.runs,
       ...(stop.length > 0 && { stop }),
       ...(options && Object.keys(options).length > 0 && { options }),
+      // A choice for another model that this one lacks changes nothing.
+      ...(thinking && this.#models.loaded?.thinking?.includes(thinking) && { thinking }),
       ...(this.server && { server: this.server }),
     };
   }

@@ -97,6 +97,19 @@ describe('the plan of a comparison', () => {
     expect([plan.settings.temperature, plan.settings.maxTokens, settings.maxTokens]).toEqual([0.6, 64, 512]);
   });
 
+  it('has the reasoning of the chat, if the loaded model offers it', () => {
+    const { plan, models, settings } = make();
+    models.loaded = { ...models.loaded!, thinking: ['off', 'on'] };
+    settings.thinking = 'off';
+    plan.arrive();
+    plan.text = 'Merge two lists.';
+    expect(plan.request()?.thinking).toBe('off');
+    plan.settings.thinking = null;
+    expect(plan.request()).not.toHaveProperty('thinking');
+    plan.settings.thinking = 'high';
+    expect(plan.request()).not.toHaveProperty('thinking');
+  });
+
   it('sweeps the draft lengths of the first method, and leaves the lanes as they are', () => {
     const { plan } = make();
     plan.arrive();
