@@ -107,7 +107,9 @@ impl App {
 
     /// Writes the target's low-bit copy if it is the draft and missing.
     fn write_missing_copy(&self, plan: &LoadPlan, stop: &StopFlag) -> Result<()> {
-        let Some(copy) = &plan.draft else { return Ok(()) };
+        let Some(copy) = plan.draft.as_ref().filter(|draft| self.is_low_bit_copy(draft)) else {
+            return Ok(());
+        };
         if low_bit::is_written(copy) || self.low_bit_path(&plan.target)?.as_ref() != Some(copy) {
             return Ok(());
         }
@@ -122,11 +124,9 @@ impl App {
 
     /// Remembers models outside the library, so that they may be loaded again at the next start.
     fn remember_loaded(&self, loaded: &LoadedModels) {
-        let data = self.shared.places.data.as_deref();
-        let is_copy = |path: &Path| data.is_some_and(|data| hunch_library::is_low_bit_copy(data, path));
         let entries = [Some(&loaded.target), loaded.draft.as_ref()];
         let paths = entries.into_iter().flatten().map(|entry| Path::new(&entry.path));
-        let paths: Vec<&Path> = paths.filter(|path| !is_copy(path)).collect();
+        let paths: Vec<&Path> = paths.filter(|path| !self.is_low_bit_copy(path)).collect();
         let listed = hunch_library::are_listed(&paths, &self.shared.places);
         let elsewhere: Vec<&Path> =
             paths.into_iter().zip(listed).filter(|(_, listed)| !listed).map(|(path, _)| path).collect();

@@ -94,11 +94,10 @@ impl App {
         let is_unfinished = |name: &str| {
             unfinished.as_ref().is_some_and(|load| load.target == name || load.draft.as_deref() == Some(name))
         };
-        let data = self.shared.places.data.as_deref();
-        let is_copy =
-            |name: &str| data.is_some_and(|data| hunch_library::is_low_bit_copy(data, Path::new(name)));
         let exists = |path: &Path| path.is_file() || hunch_library::is_model_folder(path);
-        let is_file = |name: &&str| exists(Path::new(name)) && !is_unfinished(name) && !is_copy(name);
+        let is_file = |name: &&str| {
+            exists(Path::new(name)) && !is_unfinished(name) && !self.is_low_bit_copy(Path::new(name))
+        };
         let files: Vec<&str> = names.into_iter().filter(is_file).collect();
         let paths: Vec<&Path> = files.iter().map(Path::new).collect();
         let known = are_known(&paths, &self.shared.places);
@@ -126,7 +125,8 @@ impl App {
         let LoadRequest { target, draft, head, .. } = request;
         let find = |draft| self.find_models(target, draft, head.as_deref());
         let draft = draft.as_deref();
-        match draft.filter(|draft| self.is_missing_copy(Path::new(draft))) {
+        let is_missing = |path: &Path| self.is_low_bit_copy(path) && !path.is_file();
+        match draft.filter(|draft| is_missing(Path::new(draft))) {
             None => find(draft),
             Some(copy) => {
                 let plan = find(None)?;
@@ -145,10 +145,10 @@ impl App {
         data.map(|data| hunch_library::low_bit_path_in(data, target)).transpose()
     }
 
-    /// Returns true for a path in the folder of low-bit copies without a file.
-    fn is_missing_copy(&self, path: &Path) -> bool {
+    /// Returns true for a path in the folder of low-bit copies. It may be missing.
+    pub(super) fn is_low_bit_copy(&self, path: &Path) -> bool {
         let data = self.shared.places.data.as_deref();
-        !path.is_file() && data.is_some_and(|data| hunch_library::is_low_bit_copy(data, path))
+        data.is_some_and(|data| hunch_library::is_low_bit_copy(data, path))
     }
 
     /// Deletes the low-bit copy of a target. The next load with it as the draft writes it again.

@@ -41,7 +41,7 @@ impl PairJudge<'_> {
             compute: self.compute,
             machine: self.machine,
             heads: heads.as_deref(),
-            data: self.copies,
+            copies: self.copies,
             vocabularies: &Vocabularies::open(self.folder),
             measured: log.as_ref(),
             costs: &|CostQuery { target, draft }| {

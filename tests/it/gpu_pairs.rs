@@ -92,7 +92,7 @@ fn offer(compute: &Compute, paths: [&Path; 2]) -> DraftOffer {
         compute,
         machine: MachineMemory { total: 1 << 40, usable: 1 << 40 },
         heads: None,
-        data: None,
+        copies: None,
         vocabularies: &Vocabularies::open(None),
         measured: None,
         costs: &|_| None,

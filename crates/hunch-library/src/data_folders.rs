@@ -40,15 +40,8 @@ pub fn models_folder() -> Result<PathBuf> {
     Ok(data_folder()?.join("models"))
 }
 
-/// Returns the folder of skip sets. A skip set lists the layers that a target skips in self-speculation.
-///
-/// # Errors
-/// As [`data_folder`].
-pub fn skip_sets_folder() -> Result<PathBuf> {
-    Ok(skip_sets_folder_in(&data_folder()?))
-}
-
-/// As [`skip_sets_folder`], in another data folder than the user's.
+/// Returns the folder of skip sets in a data folder. A skip set lists the layers that a target skips in
+/// self-speculation.
 pub fn skip_sets_folder_in(data: &Path) -> PathBuf {
     data.join("skip-sets")
 }

@@ -49,8 +49,8 @@ pub struct Pairs<'a> {
     pub machine: MachineMemory,
     /// Folder of trained heads.
     pub heads: Option<&'a Path>,
-    /// Hunch's data folder, which has the low-bit copies.
-    pub data: Option<&'a Path>,
+    /// Data folder of low-bit copies. Without one, none is offered.
+    pub copies: Option<&'a Path>,
     /// Cached vocabulary comparisons.
     pub vocabularies: &'a Vocabularies,
     /// Measured speeds.

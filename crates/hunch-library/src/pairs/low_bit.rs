@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use super::{ModelHeader, Pairs};
-use crate::data_folders::low_bit_path_in;
+use crate::data_folders::{is_low_bit_copy, low_bit_path_in};
 use crate::fit;
 use crate::inspect::inspection;
-use crate::speed_log::ModelId;
+use crate::speed_log::{ModelId, SpeedLog};
 use crate::types::LowBitOffer;
 use hunch_error::Result;
 use hunch_model::low_bit;
@@ -24,19 +24,17 @@ impl Pairs<'_> {
         (target, file): (&ModelHeader, &WeightFile),
         context: u32,
     ) -> Result<Option<LowBitOffer>> {
-        let Some(data) = self.data else { return Ok(None) };
+        let Some(data) = self.copies else { return Ok(None) };
         let path = low_bit_path_in(data, &file.gguf().path)?;
-        let copy = self.read_draft(file, &path)?;
+        let (copy, written) = self.read_copy(file, &path)?;
         if copy.footprint.weight_bytes >= target.footprint.weight_bytes {
             return Ok(None);
         }
         let both = fit::fit(&target.footprint, Some(&copy.footprint), context, self.machine);
         let ratio = copy.footprint.read_by_a_pass as f64 / target.footprint.read_by_a_pass.max(1) as f64;
-        let measured = |all: &crate::speed_log::SpeedLog| {
-            all.speedup(&ModelId::of(&target.entry), &ModelId::of(&copy.entry))
-        };
+        let measured = |all: &SpeedLog| all.speedup(&ModelId::of(&target.entry), &ModelId::of(&copy.entry));
         Ok(Some(LowBitOffer {
-            written: low_bit::is_written(&path),
+            written,
             path: path.display().to_string(),
             size_bytes: copy.entry.size_bytes,
             memory: both.total,
@@ -46,15 +44,23 @@ impl Pairs<'_> {
         }))
     }
 
-    /// Reads the header of a draft. That of the target's low-bit copy is known before the copy is written, and if it was
-    /// damaged since.
+    /// Reads the header of a draft, which may be the target's low-bit copy.
     pub(super) fn read_draft(&self, target: &WeightFile, draft: &Path) -> Result<ModelHeader> {
-        let gguf = target.gguf();
-        let is_copy = |data| low_bit_path_in(data, &gguf.path).is_ok_and(|copy| copy == draft);
-        if low_bit::is_written(draft) || !self.data.is_some_and(is_copy) {
-            return self.read(draft);
+        // The folder is compared first: the name of the copy takes a fingerprint of the target.
+        let is_copy = |data| {
+            is_low_bit_copy(data, draft)
+                && low_bit_path_in(data, &target.gguf().path).is_ok_and(|copy| copy == draft)
+        };
+        if self.copies.is_some_and(is_copy) { Ok(self.read_copy(target, draft)?.0) } else { self.read(draft) }
+    }
+
+    /// Reads the header of the target's low-bit copy, and returns whether the copy is written. Until then, and if it was
+    /// damaged since, the header is that of the copy to come.
+    fn read_copy(&self, target: &WeightFile, copy: &Path) -> Result<(ModelHeader, bool)> {
+        if let Ok(written) = self.read(copy) {
+            return Ok((written, true));
         }
-        let planned = low_bit::planned(gguf, draft);
-        self.header(inspection(draft, &planned)?, &planned)
+        let planned = low_bit::planned(target.gguf(), copy);
+        Ok((self.header(inspection(copy, &planned)?, &planned)?, false))
     }
 }
