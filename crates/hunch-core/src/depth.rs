@@ -19,7 +19,7 @@
 //!   expected to repay it. Readings that were not repaid are owed. Once they owe more than twice the allowance, the next
 //!   one has to repay that as well.
 //! - **Loss budget**: the time, in plain passes, that drafting may still lose. Each drafting round adds the tokens it
-//!   yielded and subtracts the time it took. All decoding adds a small share. A draft is made only if the budget could
+//!   yielded and subtracts the time it took. All decoding adds one plain pass in a horizon. A draft is made only if the budget could
 //!   pay for the rejection of all its tokens.
 //! - **Parked**: nothing is drafted, because plain decoding is expected to be faster. Evidence fades meanwhile. Once
 //!   an optimistic estimate of acceptance promises a speedup again, the budget pays for a draft that tests it.
@@ -59,11 +59,7 @@ const LONG_DRAFT_SHARE: f64 = 0.5;
 /// does not seem to pay, and before a reading. Not tuned: the upper end of what is likely.
 const OPTIMISM: f64 = 1.0;
 
-/// Share of the time of a reading that drafts would already have saved in this answer, before it is made. Other proposers
-/// show in these rounds whether they need the drafts. The best of 1/32, 1/16 and 1/8 on the recorded rounds.
-const READ_DELAY: f64 = 1.0 / 16.0;
-
-/// Parameters of the controller. Other numbers are derived or not tuned, except [`READ_DELAY`].
+/// Parameters of the controller. Other numbers are derived or not tuned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DepthConfig {
     /// Number of tests, or of ratios of one kind of pass to a plain one, that an estimate remembers. Fewer follow a
@@ -78,10 +74,13 @@ pub struct DepthConfig {
     /// Loss budget at the start, in plain passes: what a draft that never fits may cost. Drafting that pays fills the
     /// budget up to what the longest draft needs.
     pub loss_allowance: f64,
-    /// Share of decoding time, 0 to 1, that is added to the budget: the loss allowed in the long run.
-    pub loss_share: f64,
+    /// Share of a reading's time, 0 to 1, that drafts would already have saved in this answer, before the reading is made.
+    /// Only next to other proposers: they show meanwhile whether they need the drafts. More spares readings, less saves
+    /// sooner.
+    pub read_delay: f64,
     /// Number of tokens within which reading the conversation has to pay for itself, and of rounds over which evidence
-    /// fades that is not renewed. After as many rounds without one, a plain pass is timed again.
+    /// fades that is not renewed. After as many rounds without one, a plain pass is timed again. In the long run, drafting
+    /// may lose one plain pass of as many.
     pub horizon: f64,
 }
 
@@ -92,7 +91,7 @@ impl Default for DepthConfig {
             speed_memory: 2.0,
             confidence_tests: 4.0,
             loss_allowance: 2.0,
-            loss_share: 0.005,
+            read_delay: 1.0 / 16.0,
             horizon: 128.0,
         }
     }
@@ -442,7 +441,7 @@ impl DepthController {
 
     /// Updates estimates and budget with the outcome of a round.
     pub fn observe(&mut self, seen: &Observation) {
-        let DepthConfig { memory, loss_allowance, loss_share, horizon, .. } = self.config;
+        let DepthConfig { memory, loss_allowance, horizon, .. } = self.config;
         self.rounds_since_plain = if seen.rows == 1 { 0 } else { self.rounds_since_plain + 1 };
         let mut work = seen.work.clone();
         work.resize(work.len().max(self.proposers.len()), DraftWork::default());
@@ -477,7 +476,7 @@ impl DepthController {
         // The allowance, and enough for the longest draft.
         let losses = self.proposers.iter().map(|own| self.loss(own, MAX_DRAFT));
         let cap = loss_allowance + losses.fold(0.0, f64::max) / (one * LONG_DRAFT_SHARE);
-        let share = loss_share * took;
+        let share = took / horizon;
         let won = |drafted: bool| if drafted { seen.emitted as f64 - took + share } else { share };
         self.budget = (self.budget + won(has_drafted.contains(&true))).min(cap);
         for ((own, &drafted), reading) in self.proposers.iter_mut().zip(&has_drafted).zip(readings) {
@@ -564,9 +563,9 @@ impl DepthController {
     /// that: a whole horizon all of it, a shorter answer its share.
     ///
     /// Tokens that lookups draft stay theirs. The others are compared with the rounds that this proposer did not draft.
-    /// Next to other proposers it waits for them to draft ([`READ_DELAY`]).
+    /// Next to other proposers it waits for them to draft ([`DepthConfig::read_delay`]).
     fn reading_pays(&self, own: &ProposerDepth, request: DraftRequest, gain: f64) -> bool {
-        let DepthConfig { loss_allowance, horizon, .. } = self.config;
+        let DepthConfig { loss_allowance, read_delay, horizon, .. } = self.config;
         let reading = request.unread as f64 * self.costs.read(&own.times) / self.costs.pass(1);
         let owed = (-own.read_balance - 2.0 * loss_allowance).max(0.0);
         let gain = if owed > 0.0 {
@@ -577,7 +576,7 @@ impl DepthController {
         let saved_by_token = 1.0 / own.others.rate() - 1.0 / gain;
         let remaining = horizon.min(request.remaining as f64);
         let tokens = remaining * (1.0 - self.tokens_of_lookups / self.throughput.tokens.max(1.0));
-        let waits = self.proposers.len() > 1 && saved_by_token * own.waited < READ_DELAY * reading;
+        let waits = self.proposers.len() > 1 && saved_by_token * own.waited < read_delay * reading;
         !waits && saved_by_token * tokens >= reading + owed * remaining / horizon
     }
 

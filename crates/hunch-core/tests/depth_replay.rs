@@ -561,6 +561,32 @@ fn several_proposers_come_near_the_best_of_them() {
     assert!(mean >= 1.005 && least_of_best >= 0.965, "{mean:.4} on average, at least {least_of_best:.4}");
 }
 
+/// An edit, then code, then prose: evidence of one answer misleads in the next.
+#[test]
+fn follows_changes_of_the_suite() {
+    let answers: Vec<Answer> = lines("held-out.jsonl");
+    let machines: Vec<Times> =
+        ["qwen-times.jsonl", "held-out-times.jsonl"].into_iter().flat_map(lines).collect();
+    let texts = with_both(&answers, "draft-model");
+    let mut temperatures: Vec<&str> = texts.keys().map(|(_, temperature)| temperature.as_str()).collect();
+    temperatures.sort_unstable();
+    temperatures.dedup();
+    let mut speedups = Vec::new();
+    for temperature in temperatures {
+        let suites: Vec<&Vec<Text<'_>>> =
+            texts.iter().filter(|(cell, _)| cell.1 == temperature).map(|(_, texts)| texts).collect();
+        let longest = suites.iter().map(|texts| texts.len()).max().expect("a suite");
+        let in_turn = |i: usize| suites.iter().filter_map(move |texts| texts.get(i).cloned());
+        let mixed: Vec<Text<'_>> = (0..longest).flat_map(in_turn).collect();
+        for times in &machines {
+            let machine = ReplayMachine::new(times);
+            speedups.push(replay(&mixed, &machine, &mut || controller(&machine, &mixed[0], PAIR)).speedup());
+        }
+    }
+    let (mean, least) = summary("suites in turn relative to plain decoding", speedups.into_iter());
+    assert!(mean >= 1.415 && least >= 0.985, "{mean:.4} on average, at least {least:.4}");
+}
+
 /// Each answer is the first after a load: the controller knows no acceptance yet, and caches are cold. An answer has at
 /// most 64 tokens, so the allowance alone is 3% of it.
 #[test]

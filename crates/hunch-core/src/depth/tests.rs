@@ -101,7 +101,7 @@ proptest! {
             let (ms, emitted) = machine.round(&mut controller, |position| position < accepted);
             (time, tokens) = (time + ms, tokens + emitted);
             let lost = (time - tokens as f64 * PLAIN) / PLAIN;
-            let most = config.loss_allowance + config.loss_share * time / PLAIN;
+            let most = config.loss_allowance + time / PLAIN / config.horizon;
             prop_assert!(lost <= most + 2.0, "lost {lost} plain passes of {most}");
         }
     }
@@ -287,7 +287,7 @@ fn measures_a_plain_pass_at_intervals() {
 /// A block costs the same whatever its length, so a long draft pays where one that takes a pass for each token does not.
 #[test]
 fn a_draft_in_one_pass_grows_at_no_further_cost() {
-    let costly = ConstantCosts { draft: 6.0, ..FLAT };
+    let costly = ConstantCosts { draft: 6.0, row: 0.0 };
     let drafted = |in_one_pass| {
         let mut controller = model_controller(costly);
         controller.set_in_one_pass(0, in_one_pass);
