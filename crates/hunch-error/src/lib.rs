@@ -530,8 +530,8 @@ fn reserved_clause(bytes: u64) -> String {
     }
 }
 
-/// Rounded up: freeing the stated amount must be enough.
-fn megabytes(bytes: u64) -> String {
+/// Returns an amount of memory or disk space that is needed, as in "12 MB". Rounded up: freeing it must be enough.
+pub fn megabytes(bytes: u64) -> String {
     format!("{} MB", bytes.div_ceil(1_000_000))
 }
 

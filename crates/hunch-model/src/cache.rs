@@ -17,7 +17,7 @@ use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
 use crate::spec::{KeyHeads, Mixer, ModelSpec};
 use checkpoints::{Checkpoints, DeltaMemory, DeltaPlan, GpuDeltaMemory};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, megabytes};
 use hunch_kernels::RowMask;
 use states::{StatePlan, States};
 
@@ -435,9 +435,9 @@ impl KvCache {
         let (width, used) = (capacity * heads.width, self.len * heads.width);
         old.grown(heads.count, width, used).ok_or_else(|| {
             Error::OutOfMemory(format!(
-                "the KV cache needs {} MB for {capacity} tokens. Start a new conversation, or load the \
+                "the KV cache needs {} for {capacity} tokens. Start a new conversation, or load the \
                  models with a smaller context",
-                (2 * self.all_row_lens() * capacity * kv.bytes()).div_ceil(1_000_000)
+                megabytes((2 * self.all_row_lens() * capacity * kv.bytes()) as u64)
             ))
         })
     }

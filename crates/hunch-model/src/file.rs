@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, megabytes};
 
 /// Open model file.
 pub(crate) struct ModelFile {
@@ -141,7 +141,7 @@ impl ModelFile {
     pub(crate) fn read(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let out_of_memory =
-            |_| Error::OutOfMemory(format!("a tensor needs {} MB", range.len().div_ceil(1_000_000)));
+            |_| Error::OutOfMemory(format!("a tensor needs {}", megabytes(range.len() as u64)));
         bytes.try_reserve_exact(range.len()).map_err(out_of_memory)?;
         bytes.resize(range.len(), 0);
         self.read_into(range.start, &mut bytes)?;

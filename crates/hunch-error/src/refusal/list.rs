@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use super::{EnglishOnly, Shown};
+use crate::megabytes;
 
 refusals! {
     /// A conversation with this id was deleted.
@@ -111,8 +112,8 @@ refusals! {
     NotAToken,
     /// The disk has no room for the training data.
     #[error(
-        "The training data needs {} MB, and {} MB are free. Train on fewer tokens, or free some space.",
-        needed.div_ceil(1_000_000), free / 1_000_000
+        "The training data needs {}, and {} MB are free. Train on fewer tokens, or free some space.",
+        megabytes(*needed), free / 1_000_000
     )]
     NoDiskForTraining {
         /// Bytes that the data still need.
@@ -134,9 +135,9 @@ refusals! {
     },
     /// There is no room for training a head next to its target.
     #[error(
-        "Not enough memory: training a head for this model needs {} MB in addition to it, and nothing was changed. Choose a \
+        "Not enough memory: training a head for this model needs {} in addition to it, and nothing was changed. Choose a \
          smaller model, quantisation or context.",
-        needed.div_ceil(1_000_000)
+        megabytes(*needed)
     )]
     TrainingTooLarge {
         /// Bytes that training needs.
@@ -359,9 +360,9 @@ refusals! {
     NoDraftToCompare,
     /// The drafts of a comparison's lanes do not fit into memory next to their target.
     #[error(
-        "The drafts of these lanes need {} MB more memory than is free next to their target. Nothing was changed. Compare \
+        "The drafts of these lanes need {} more memory than is free next to their target. Nothing was changed. Compare \
          fewer drafts at once.",
-        missing.div_ceil(1_000_000)
+        megabytes(*missing)
     )]
     LaneDraftsTooLarge {
         /// Bytes that are missing.

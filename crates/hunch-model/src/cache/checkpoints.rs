@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, megabytes};
 use hunch_kernels::RowMask;
 use hunch_kernels::delta_net::{DeltaNode, DeltaShape};
 
@@ -409,8 +409,8 @@ impl Checkpoints {
             ];
             for (values, len) in parts.into_iter().filter(|(values, _)| values.is_empty()) {
                 values.try_reserve_exact(len).map_err(|_| {
-                    let mb = (len * size_of::<f32>()).div_ceil(1_000_000);
-                    Error::OutOfMemory(format!("a layer's state needs {mb} MB"))
+                    let needed = megabytes((len * size_of::<f32>()) as u64);
+                    Error::OutOfMemory(format!("a layer's state needs {needed}"))
                 })?;
                 values.resize(len, 0.0);
             }

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, megabytes};
 use hunch_kernels::RowMask;
 
 use crate::metal::gpu::Buffer;
@@ -217,8 +217,8 @@ impl States {
                 (StateMemory::Host(old), None) => {
                     let more = values.saturating_sub(old.len());
                     old.try_reserve_exact(more).map_err(|_| {
-                        let mb = (values * size_of::<f32>()).div_ceil(1_000_000);
-                        Error::OutOfMemory(format!("a layer's state needs {mb} MB for {capacity} tokens"))
+                        let needed = megabytes((values * size_of::<f32>()) as u64);
+                        Error::OutOfMemory(format!("a layer's state needs {needed} for {capacity} tokens"))
                     })?;
                     old.resize(values.max(old.len()), 0.0);
                 }

@@ -17,7 +17,7 @@ use objc2_metal::{
 use objc2_metal::{MTLResourceOptions, MTLSize};
 
 use super::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, megabytes};
 
 /// GPU of a Mac.
 pub struct MetalGpu {
@@ -110,10 +110,7 @@ impl Gpu for MetalGpu {
         let options = MTLResourceOptions::StorageModeShared | MTLResourceOptions::HazardTrackingModeUntracked;
         // Not from candle's pool, whose buffers have sizes of powers of two.
         let buffer = self.device.device().new_buffer(bytes, options).map_err(|_| {
-            Error::OutOfMemory(format!(
-                "the GPU has no room for a buffer of {} MB",
-                bytes.div_ceil(1_000_000)
-            ))
+            Error::OutOfMemory(format!("the GPU has no room for a buffer of {}", megabytes(bytes as u64)))
         })?;
         self.device.register_buffers([&buffer]);
         let mut state = self.state();
