@@ -180,7 +180,7 @@ describe('advanced settings', () => {
     await expect
       .poll(() => page.getByTestId('layer-search-outcome').innerText())
       .toBe(
-        'Best: 4 of 28 layers skipped, 71% of drafted tokens right. 0.88× predicted, so plain decoding is faster. Layer skip uses these layers now.',
+        'Best: 4 of 28 layers skipped, 71% of drafted tokens right. 0.88× predicted, so plain decoding is faster. Layer skip now leaves these layers out.',
       );
     await expect.poll(() => page.getByTestId('option-skipped-layers').getAttribute('placeholder')).toBe('9, 11, 14, 17');
     await page.screenshot({ path: `${output}layer-search-found.png` });
