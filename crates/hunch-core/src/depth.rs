@@ -19,8 +19,8 @@
 //!   expected to repay it. Readings that were not repaid are owed. Once they owe more than twice the allowance, the next
 //!   one has to repay that as well.
 //! - **Loss budget**: the time, in plain passes, that drafting may still lose. Each drafting round adds the tokens it
-//!   yielded and subtracts the time it took. All decoding adds one plain pass in a horizon. A draft is made only if the budget could
-//!   pay for the rejection of all its tokens.
+//!   yielded and subtracts the time it took. All decoding adds one plain pass in a horizon. A draft is made only if the
+//!   budget could pay for the rejection of all its tokens.
 //! - **Parked**: nothing is drafted, because plain decoding is expected to be faster. Evidence fades meanwhile. Once
 //!   an optimistic estimate of acceptance promises a speedup again, the budget pays for a draft that tests it.
 //!

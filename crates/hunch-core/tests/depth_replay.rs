@@ -447,14 +447,15 @@ fn designed_on() -> &'static [Outcome] {
     })
 }
 
-/// The held-out answers, on every machine that was recorded with their models.
+/// Every machine that was recorded with the models of the held-out answers.
+fn held_out_machines() -> Vec<Times> {
+    ["qwen-times.jsonl", "held-out-times.jsonl"].into_iter().flat_map(lines).collect()
+}
+
+/// The held-out answers, on all of their machines.
 fn held_out() -> &'static [Outcome] {
     static OUTCOMES: OnceLock<Vec<Outcome>> = OnceLock::new();
-    OUTCOMES.get_or_init(|| {
-        let machines: Vec<Times> =
-            ["qwen-times.jsonl", "held-out-times.jsonl"].into_iter().flat_map(lines).collect();
-        Outcome::of(&lines("held-out.jsonl"), &machines)
-    })
+    OUTCOMES.get_or_init(|| Outcome::of(&lines("held-out.jsonl"), &held_out_machines()))
 }
 
 /// The speedup of the controller that this one replaced, in one cell.
@@ -535,8 +536,7 @@ fn with_both<'a>(answers: &'a [Answer], other: &str) -> BTreeMap<(String, String
 #[test]
 fn several_proposers_come_near_the_best_of_them() {
     let answers: Vec<Answer> = lines("held-out.jsonl");
-    let machines: Vec<Times> =
-        ["qwen-times.jsonl", "held-out-times.jsonl"].into_iter().flat_map(lines).collect();
+    let machines = held_out_machines();
     let texts = with_both(&answers, "draft-model");
     let (mut to_plain, mut to_best) = (Vec::new(), Vec::new());
     for times in &machines {
@@ -561,20 +561,17 @@ fn several_proposers_come_near_the_best_of_them() {
     assert!(mean >= 1.005 && least_of_best >= 0.965, "{mean:.4} on average, at least {least_of_best:.4}");
 }
 
-/// An edit, then code, then prose: evidence of one answer misleads in the next.
+/// Each answer has the suite after the one before, so evidence of one answer misleads in the next.
 #[test]
 fn follows_changes_of_the_suite() {
     let answers: Vec<Answer> = lines("held-out.jsonl");
-    let machines: Vec<Times> =
-        ["qwen-times.jsonl", "held-out-times.jsonl"].into_iter().flat_map(lines).collect();
-    let texts = with_both(&answers, "draft-model");
-    let mut temperatures: Vec<&str> = texts.keys().map(|(_, temperature)| temperature.as_str()).collect();
-    temperatures.sort_unstable();
-    temperatures.dedup();
+    let machines = held_out_machines();
+    let mut by_temperature: BTreeMap<String, Vec<Vec<Text<'_>>>> = BTreeMap::new();
+    for ((_, temperature), texts) in with_both(&answers, "draft-model") {
+        by_temperature.entry(temperature).or_default().push(texts);
+    }
     let mut speedups = Vec::new();
-    for temperature in temperatures {
-        let suites: Vec<&Vec<Text<'_>>> =
-            texts.iter().filter(|(cell, _)| cell.1 == temperature).map(|(_, texts)| texts).collect();
+    for suites in by_temperature.values() {
         let longest = suites.iter().map(|texts| texts.len()).max().expect("a suite");
         let in_turn = |i: usize| suites.iter().filter_map(move |texts| texts.get(i).cloned());
         let mixed: Vec<Text<'_>> = (0..longest).flat_map(in_turn).collect();

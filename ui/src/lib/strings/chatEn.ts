@@ -316,7 +316,7 @@ export const chatEn = {
       faster: (speedup: string) => `${speedup}× predicted.`,
       slower: (speedup: string) => `${speedup}× predicted, so plain decoding is faster.`,
       used: 'Layer skip now leaves these layers out.',
-      unused: 'Layer skip leaves out the layers above. Empty the field to leave out these.',
+      unused: 'Layer skip leaves out the layers above. Empty the field to leave these out instead.',
     },
     optionRefused: (text: string, allowed: string) => `“${text}” is not used. ${allowed}`,
     stop: 'Stop strings',
