@@ -81,8 +81,8 @@ pub struct RejectedEvent {
     pub p: f32,
     /// Draft probability. Absent for proposals without probabilities.
     pub q: Option<f32>,
-    /// Uniform random number of the test.
-    pub u: f32,
+    /// Uniform random number of the test. Absent under rules that draw none.
+    pub u: Option<f32>,
     /// Position in the round of the token that replaced it.
     pub position: u32,
 }

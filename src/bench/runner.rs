@@ -198,7 +198,7 @@ pub fn run(
         rule: plan.rule,
         runs: plan.runs as u32,
         max_tokens: plan.max_tokens as u32,
-        identity: (plan.sampling.temperature == 0.0).then_some(same),
+        identity: plan.rule.keeps_greedy_text(plan.sampling.temperature).then_some(same),
     })
 }
 

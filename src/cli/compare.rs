@@ -237,6 +237,7 @@ fn table(report: &ComparisonReport) -> String {
         }
     }
     text += &match &report.identity {
+        None if !setting.rule.is_lossless() => "A lossy rule changes the text, so texts may differ.\n".into(),
         None => "Above temperature 0 texts share a distribution but may differ. --rule coupled makes them equal.\n".into(),
         Some(same) if same.differences.is_empty() => {
             format!("Same text, token for token: {} answers compared with plain's.\n", same.compared)

@@ -221,7 +221,7 @@ pub(super) mod tests {
 
     /// Creates a rejected draft.
     pub(in crate::lab) fn rejected(position: u32, text: &str, p: f32, q: Option<f32>) -> RejectedEvent {
-        RejectedEvent { id: 2, text: text.into(), p, q, u: 0.99, position }
+        RejectedEvent { id: 2, text: text.into(), p, q, u: Some(0.99), position }
     }
 
     /// Creates a round of three drafted tokens: 2 ms per drafted token, 10 ms target pass, 1 ms for the rest.

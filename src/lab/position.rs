@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::lab::report::{LabPosition, LabRest, LabSource, LabToken};
 use hunch_core::method::Method;
-use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::sample::{LogitRow, Sampler, SamplingParams};
 use hunch_core::theory;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -91,6 +91,19 @@ impl Distributions {
     /// Returns the draft model's distribution.
     pub fn q(&self) -> &[f32] {
         &self.q
+    }
+
+    /// Returns p(token) / max p of the target at temperature 1, without filters. `None` unless sampling is greedy.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn greedy_ratio(&self, token: TokenId) -> Result<Option<f64>> {
+        let sampler = Sampler::new(self.sampling.clone())?;
+        if !sampler.is_greedy() {
+            return Ok(None);
+        }
+        let row = LogitRow::new(&self.scores.target);
+        Ok(Some(sampler.relative_likelihood(&row, &self.scores.context, token)?))
     }
 
     /// Returns the listed tokens: the [`LISTED`] most likely by max(p, q). Ties go to the lower id.

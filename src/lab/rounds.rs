@@ -14,7 +14,7 @@ use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample;
 use hunch_core::theory;
 use hunch_core::token::TokenId;
-use hunch_core::verify::{GivenDistributions, Verdict, Verifier};
+use hunch_core::verify::{TargetRows, Verdict, Verifier};
 use hunch_error::{Error, Result};
 
 /// Most rounds of one request. A request cannot be cancelled, so it must be short.
@@ -63,10 +63,12 @@ struct Compact {
     bins: Vec<usize>,
     /// p of each bin, adding up to 1.
     distribution: Vec<f64>,
+    /// Each index's p relative to the likeliest token's at temperature 1; `None` unless sampling is greedy.
+    greedy_ratios: Option<Vec<f64>>,
 }
 
 impl Compact {
-    fn new(distributions: &Distributions) -> Self {
+    fn new(distributions: &Distributions) -> Result<Self> {
         let tokens: Vec<TokenId> = (0..distributions.p().len())
             .filter(|&x| distributions.p()[x] > 0.0 || distributions.q()[x] > 0.0)
             .map(|x| x as TokenId)
@@ -81,7 +83,25 @@ impl Compact {
         let mass: f64 = p.iter().copied().map(f64::from).sum();
         let mut distribution = vec![0.0; listed.len() + 1];
         bins.iter().zip(&p).for_each(|(&bin, &p)| distribution[bin] += f64::from(p) / mass);
-        Self { q: of(distributions.q()).into(), p, tokens, bins, distribution }
+        let ratios = tokens.iter().map(|&token| distributions.greedy_ratio(token));
+        let greedy_ratios = ratios.collect::<Result<_>>()?;
+        Ok(Self { q: of(distributions.q()).into(), p, tokens, bins, distribution, greedy_ratios })
+    }
+}
+
+/// A pass over a draft of one token. The row after the draft does not matter.
+impl TargetRows for &Compact {
+    fn distribution(&mut self, row: usize, _path: &[TokenId]) -> hunch_core::error::Result<Vec<f32>> {
+        Ok(if row == 0 { self.p.clone() } else { vec![1.0] })
+    }
+
+    fn greedy_ratio(
+        &mut self,
+        _row: usize,
+        _path: &[TokenId],
+        token: TokenId,
+    ) -> hunch_core::error::Result<Option<f64>> {
+        Ok(self.greedy_ratios.as_ref().map(|ratios| ratios[token as usize]))
     }
 }
 
@@ -89,7 +109,8 @@ impl Rounds {
     /// Creates a test without rounds at the position with this id. Equal seeds give equal rounds.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] when a parameter of the rule is out of range.
+    /// [`Error::InvalidRequest`] when a parameter of the rule is out of range. [`Error::Internal`] when the logits are
+    /// unusable.
     pub fn new(
         position: u32,
         distributions: &Distributions,
@@ -97,7 +118,7 @@ impl Rounds {
         seed: u64,
     ) -> Result<Self> {
         rule.validate()?;
-        let distributions = Compact::new(distributions);
+        let distributions = Compact::new(distributions)?;
         Ok(Self {
             position,
             rule,
@@ -128,17 +149,15 @@ impl Rounds {
             )));
         }
         let mut tree = DraftTree::new();
-        // The draft has one token, so the distribution after it does not matter.
-        let mut target = GivenDistributions(vec![self.distributions.p.clone(), vec![1.0]]);
         let mut last = None;
         for _ in 0..rounds {
-            let round = self.round(&mut tree, &mut target)?;
+            let round = self.round(&mut tree)?;
             last = Some(round);
         }
         Ok(self.report(last.filter(|_| rounds == 1)))
     }
 
-    fn round(&mut self, tree: &mut DraftTree, target: &mut GivenDistributions) -> Result<LabRound> {
+    fn round(&mut self, tree: &mut DraftTree) -> Result<LabRound> {
         // Every round has its own position, or the coupled rule would always give the same token.
         let at = self.rounds as usize;
         tree.truncate(0);
@@ -150,7 +169,7 @@ impl Rounds {
             let drafted = sample::draw(q, sample::unit(&mut self.rng));
             tree.push(None, drafted, DraftProb::Sampled(q.clone()));
         }
-        let verdict = self.verifier.verify(tree, target, at, &mut self.rng)?;
+        let verdict = self.verifier.verify(tree, &mut &self.distributions, at, &mut self.rng)?;
         let drafted = tree.tokens()[0] as usize;
         let emitted = verdict.accepted.first().map_or(verdict.last, |node| node.token) as usize;
         self.rounds += 1;
@@ -162,20 +181,18 @@ impl Rounds {
     /// Describes a round with tokens of the full vocabulary.
     fn describe(&self, drafted: usize, emitted: usize, verdict: &Verdict) -> LabRound {
         let (p, q) = (f64::from(self.distributions.p[drafted]), f64::from(self.distributions.q[drafted]));
-        // The other rules draw no random number.
         let lenience = match self.rule {
-            AcceptanceRule::Lossless => Some(1.0),
-            AcceptanceRule::LossyLenience { lenience } => Some(f64::from(lenience)),
-            _ => None,
+            AcceptanceRule::LossyLenience { lenience } => f64::from(lenience),
+            _ => 1.0,
         };
         let accepted = verdict.accepted.first();
-        let u = accepted.map_or_else(|| verdict.rejected.first().map(|token| token.u), |node| node.u);
+        let u = accepted.map_or_else(|| verdict.rejected.first().and_then(|token| token.u), |node| node.u);
         LabRound {
             drafted: self.distributions.tokens[drafted],
             p,
             q,
-            u: lenience.and(u).map(f64::from),
-            threshold: lenience.map(|lenience| theory::token_acceptance(p, q, lenience)),
+            u: u.map(f64::from),
+            threshold: u.map(|_| theory::token_acceptance(p, q, lenience)),
             accepted: accepted.is_some(),
             emitted: self.distributions.tokens[emitted],
         }

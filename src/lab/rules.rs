@@ -17,7 +17,7 @@ const LENIENCE: f32 = 0.5;
 pub const MAX_TEMPERATURES: usize = 200;
 
 /// Computes a row per temperature, with the other sampling parameters of `distributions`. At temperature 0 both
-/// distributions are point masses.
+/// distributions are point masses, and lenience compares the target's probabilities at temperature 1.
 ///
 /// # Errors
 /// [`Error::InvalidRequest`] for more than [`MAX_TEMPERATURES`] temperatures, or one out of range.
@@ -40,7 +40,11 @@ fn row(distributions: &Distributions, temperature: f64) -> Result<LabRuleRow> {
         argmax: p[sample::argmax(q) as usize].into(),
         matching: theory::matching(p, q),
         typical: theory::typical_acceptance(p, q, TYPICAL.0.into(), TYPICAL.1.into()),
-        lenience: theory::lenient_acceptance(p, q, LENIENCE.into()),
+        lenience: match distributions.greedy_ratio(sample::argmax(q))? {
+            // The draft is certain, and so is the test.
+            Some(ratio) => f64::from(u8::from(ratio >= LENIENCE.into())),
+            None => theory::lenient_acceptance(p, q, LENIENCE.into()),
+        },
     })
 }
 
@@ -50,7 +54,7 @@ mod tests {
 
     use super::*;
     use crate::lab::position::tests::{any_sampling, any_scores};
-    use crate::lab::position::toy;
+    use crate::lab::position::{LogitPair, toy};
     use hunch_core::rule::AcceptanceRule;
     use hunch_core::sample::SamplingParams;
 
@@ -81,6 +85,17 @@ mod tests {
         near(rows[1].lenience, 0.40 + 0.28 + 0.05 + 0.03 + 0.04 + 0.08 + 0.02 + 0.06 + 0.02 + 0.01);
         // e^-H is 0.137 here: tokens above 0.041 pass.
         near(rows[1].typical, 0.40 + 0.28 + 0.05 + 0.03 + 0.04 + 0.08 + 0.02);
+    }
+
+    #[test]
+    fn greedy_lenience_compares_likelihoods() {
+        for (likelihood, accepted) in [(0.51f32, 1.0), (0.49, 0.0)] {
+            let scores =
+                LogitPair { target: vec![0.0, likelihood.ln()], draft: vec![0.0, 1.0], context: Vec::new() };
+            let distributions = Distributions::new(scores, SamplingParams::greedy()).unwrap();
+            let row = rows(&distributions, &[0.0]).unwrap()[0];
+            assert_eq!((row.lenience, row.lossless), (accepted, 0.0));
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! - A later sibling is accepted at most as often as those before it, which have more tests. A rank without a test is
 //!   never accepted.
 //! - Under rejection sampling a test counts with its probability, which has less noise than its outcome. Other rules
-//!   have no such probability, so the outcome counts.
+//!   have no such probability, so the outcome counts. The same holds for lenience at temperature 0.
 //! - Another temperature shifts all positions alike, by the change in overlap of the stored alternatives. The lists
 //!   are short (`covered` is their share of the target's distribution), and filters are not applied again. Answers
 //!   without the draft's alternatives keep their alpha.
@@ -46,7 +46,7 @@ pub fn what_if(events: &[GenerationEvent], temperature: f32, request: &WhatIfReq
     check(request)?;
     let own = generations(events).last().ok_or(Refusal::NothingDrafted)?;
     let tested = own.tested();
-    let odds = Odds::new(&tested, own.rule).ok_or(Refusal::NothingDrafted)?;
+    let odds = Odds::new(&tested, own.rule, temperature).ok_or(Refusal::NothingDrafted)?;
     let was = measured(&own, &tested).ok_or(Refusal::NothingDrafted)?;
     let tokens = tokens(&tested);
     let other = request.temperature.filter(|requested| *requested != temperature);
@@ -126,10 +126,10 @@ struct Odds {
 }
 
 impl Odds {
-    fn new(tested: &[TestedDraft<'_>], rule: AcceptanceRule) -> Option<Self> {
+    fn new(tested: &[TestedDraft<'_>], rule: AcceptanceRule, temperature: f32) -> Option<Self> {
         let mut places: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
         for draft in tested {
-            places.entry((draft.slot.1, draft.rank)).or_default().push(chance(draft, rule));
+            places.entry((draft.slot.1, draft.rank)).or_default().push(chance(draft, rule, temperature));
         }
         let ranks = tested.iter().map(|draft| draft.rank).max()?;
         let of_rank = |rank: u32| {
@@ -153,10 +153,12 @@ impl Odds {
 }
 
 /// Returns the weight of a test: its acceptance probability, or its outcome.
-fn chance(draft: &TestedDraft<'_>, rule: AcceptanceRule) -> f64 {
+fn chance(draft: &TestedDraft<'_>, rule: AcceptanceRule, temperature: f32) -> f64 {
     match rule {
         AcceptanceRule::Lossless => draft.chance,
-        AcceptanceRule::LossyLenience { lenience } => (draft.ratio / f64::from(lenience)).clamp(0.0, 1.0),
+        AcceptanceRule::LossyLenience { lenience } if temperature > 0.0 => {
+            (draft.ratio / f64::from(lenience)).clamp(0.0, 1.0)
+        }
         _ => f64::from(u8::from(draft.accepted)),
     }
 }

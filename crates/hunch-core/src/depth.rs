@@ -259,7 +259,7 @@ impl ProposerDepth {
 
     /// Returns whether its model ran, or its draft or extra rows were in the target pass.
     fn has_drafted(&self, work: &DraftWork, is_source: bool) -> bool {
-        is_source || (self.has_model && work.ms > 0.0)
+        is_source || (self.has_model && (work.passes > 0 || work.read > FREE_READ))
     }
 
     /// Updates the acceptance with the outcome of a round.
@@ -524,8 +524,8 @@ impl DepthController {
     /// pass may take three times as long as the next, and a loss would look like a gain.
     fn estimated_ms(&self, rows: usize, work: &[DraftWork]) -> f64 {
         let drafting = |(own, work): (&ProposerDepth, &DraftWork)| {
-            let passes = if own.has_model && work.ms > 0.0 { work.passes.max(1) } else { 0 };
-            own.passes(passes as f64) * self.costs.draft(&own.times)
+            let passes = if own.has_model { work.passes as f64 } else { 0.0 };
+            own.passes(passes) * self.costs.draft(&own.times)
         };
         self.costs.pass(rows) + self.proposers.iter().zip(work).map(drafting).sum::<f64>()
     }

@@ -40,9 +40,9 @@ pub enum AcceptanceRule {
         delta: f32,
     },
     /// Rejection sampling with q scaled by a lenience l: accept with probability min(1, p(x) / (l q(x)))
-    /// (Leviathan et al., appendix A.5).
+    /// (Leviathan et al., appendix A.5). Greedy sampling accepts x if p(x) >= l max p at temperature 1.
     LossyLenience {
-        /// Above 0, at most 1. At 1 the rule is lossless.
+        /// Above 0, at most 1. At 1 the rule is lossless, except between equally likely tokens at temperature 0.
         lenience: f32,
     },
 }
@@ -55,6 +55,12 @@ impl AcceptanceRule {
     /// Returns whether the output is distributed exactly as the target.
     pub fn is_lossless(self) -> bool {
         matches!(self, Self::Lossless | Self::Match | Self::Coupled)
+    }
+
+    /// Returns whether the text at a temperature must be the target's own greedy text. At 0 it must: all rules but
+    /// lenience accept the likeliest token alone.
+    pub fn keeps_greedy_text(self, temperature: f32) -> bool {
+        temperature == 0.0 && !matches!(self, Self::LossyLenience { .. })
     }
 
     /// Checks the parameters.

@@ -175,6 +175,29 @@ impl Sampler {
         Ok(row.top_tokens(count, row.total()))
     }
 
+    /// Returns p(token) / max p after `context`, in `[0, 1]`. Both are at temperature 1, without filters.
+    ///
+    /// # Errors
+    /// The errors of [`distribution`](Self::distribution), and [`Error::Internal`] for a token outside the vocabulary.
+    pub fn relative_likelihood(
+        &self,
+        row: &LogitRow<'_>,
+        context: &[TokenId],
+        token: TokenId,
+    ) -> Result<f64> {
+        let ratio = |row: &LogitRow<'_>| {
+            row.check()?;
+            let logit = row.logits.get(token as usize).ok_or_else(|| {
+                Error::Internal(format!("token {token} is outside the vocabulary of {}", row.logits.len()))
+            })?;
+            Ok(f64::from(exp_nonpositive(logit - row.finite_max())))
+        };
+        match self.adjusted(row.logits, context)? {
+            None => ratio(row),
+            Some(logits) => ratio(&LogitRow::new(&logits)),
+        }
+    }
+
     /// Returns the logits after penalties, bias and constraint; `None` if nothing changes.
     fn adjusted(&self, logits: &[f32], context: &[TokenId]) -> Result<Option<Vec<f32>>> {
         let adjusted = self.penalised(logits, context)?;

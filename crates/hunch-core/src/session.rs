@@ -215,7 +215,9 @@ impl<'a> Session<'a> {
         }
         self.committed = prompt.to_vec();
         self.prompt_len = prompt.len();
-        let text_depends_on_drafts = self.verifier.noise().is_none() && !self.sampler.is_greedy();
+        let temperature = self.sampler.params().temperature;
+        let text_depends_on_drafts =
+            self.verifier.noise().is_none() && !self.config.rule.keeps_greedy_text(temperature);
         let reuse = if self.config.max_draft > 0 { self.stages.reusable_rows(prompt, reuse) } else { reuse };
         self.stages.begin(prompt, &self.sampler, text_depends_on_drafts);
         self.target.truncate(reuse)?;

@@ -112,29 +112,6 @@ pub fn speedup(alpha: f64, depth: usize, c: f64, cost: &PassCost) -> f64 {
     expected_tokens(alpha, depth) / (depth as f64 * c + cost.at(depth + 1))
 }
 
-/// Predicted speedup over plain decoding of `batch` conversations that share every pass.
-///
-/// Plain decoding then takes a target pass of `batch` rows for `batch` tokens. A speculative round takes `depth` draft
-/// passes of `batch` rows and a target pass of batch (depth + 1) rows. So it pays only while rows are nearly free
-/// (SmartSpec, Liu et al., arXiv 2406.14066; MagicDec, Chen et al., arXiv 2408.11049). `draft` is the cost of a draft
-/// pass by its rows, in target passes of one row; `None` if drafts are looked up. With one conversation it equals
-/// [`speedup`].
-pub fn batch_speedup(
-    alpha: f64,
-    depth: usize,
-    batch: usize,
-    draft: Option<&PassCost>,
-    cost: &PassCost,
-) -> f64 {
-    expected_tokens(alpha, depth) * cost.at(batch) / batch_round(depth, batch, draft, cost)
-}
-
-/// Returns the cost of a round of `batch` conversations that draft `depth` tokens each, in target passes of one row. See
-/// [`batch_speedup`]. Depth 0 is a plain pass.
-pub fn batch_round(depth: usize, batch: usize, draft: Option<&PassCost>, cost: &PassCost) -> f64 {
-    depth as f64 * draft.map_or(0.0, |draft| draft.at(batch)) + cost.at(batch * (depth + 1))
-}
-
 /// Returns the factor by which speculation multiplies the arithmetic operations per token.
 ///
 /// A round feeds `draft_rows` rows to the draft and tests `drafted` tokens in a target pass of one row more, for `tokens`
@@ -145,28 +122,10 @@ pub fn operations_factor(tokens: f64, drafted: usize, draft_rows: usize, ratio: 
     (draft_rows as f64 * ratio + drafted as f64 + 1.0) / tokens
 }
 
-/// Returns the cost of a round of `batch` conversations that draft a tree each, in target passes of one row. A level of
-/// the tree is one draft pass. See [`batch_speedup`].
-pub fn tree_round(tree: &ExpectedTree, batch: usize, draft: Option<&PassCost>, cost: &PassCost) -> f64 {
-    let passes = |draft: &PassCost| tree.draft_rows().iter().map(|rows| draft.at(batch * rows)).sum::<f64>();
-    draft.map_or(0.0, passes) + cost.at(batch * (tree.len() + 1))
-}
-
 /// Returns the depth in `0..=max_depth` with the highest predicted [`speedup`], and that speedup. Ties
 /// go to the smaller depth. Depth 0 is plain decoding, speedup 1.
 pub fn best_depth(alpha: f64, c: f64, cost: &PassCost, max_depth: usize) -> (usize, f64) {
     best_of(max_depth, |depth| speedup(alpha, depth, c, cost))
-}
-
-/// [`best_depth`] for `batch` conversations that share every pass.
-pub fn best_batch_depth(
-    alpha: f64,
-    batch: usize,
-    draft: Option<&PassCost>,
-    cost: &PassCost,
-    max_depth: usize,
-) -> (usize, f64) {
-    best_of(max_depth, |depth| batch_speedup(alpha, depth, batch, draft, cost))
 }
 
 /// Returns the draft length in `1..=max_depth` with the highest speedup, and that speedup. Ties go to the smaller one.
@@ -336,23 +295,6 @@ mod tests {
     }
 
     #[test]
-    fn rows_cost_more_in_batches() {
-        // 4 rows cost as much as one, and each of the others adds a quarter of a pass.
-        let cost = PassCost::new([(1, 1.0), (4, 1.0), (8, 2.0)]).unwrap();
-        let draft = PassCost::in_units_of(1.0, [(1, 0.1), (4, 0.1)]).unwrap();
-        for (alpha, depth) in [(0.8, 3), (0.3, 1), (1.0, 7)] {
-            let one = batch_speedup(alpha, depth, 1, Some(&draft), &cost);
-            assert!(close(one, speedup(alpha, depth, 0.1, &cost)));
-        }
-        // 4 conversations of 2 rows: 1.8 tokens each, in 2 target passes and a draft pass.
-        assert!(close(batch_speedup(0.8, 1, 4, Some(&draft), &cost), 1.8 / 2.1));
-        assert!(close(batch_speedup(0.8, 1, 4, None, &cost), 0.9));
-        assert_eq!(best_batch_depth(0.8, 4, Some(&draft), &cost, 15), (0, 1.0));
-        assert_eq!(best_batch_depth(0.8, 1, Some(&draft), &cost, 15), best_depth(0.8, 0.1, &cost, 15));
-        assert!(close(batch_round(0, 4, Some(&draft), &cost), 1.0));
-    }
-
-    #[test]
     fn equal_alphas_by_position_give_geometric_sum() {
         for (alpha, depth) in [(0.0, 3), (0.6, 1), (0.8, 5), (1.0, 4)] {
             let by_position = expected_tokens_by_position(&vec![alpha; depth]);
@@ -490,22 +432,6 @@ mod tests {
         assert_eq!(operations_factor(1.0, 0, 0, 0.5), 1.0, "plain decoding");
         // Two siblings take one row of the draft.
         assert!(close(operations_factor(1.6, 2, 1, 0.5), 3.5 / 1.6));
-    }
-
-    #[test]
-    fn round_of_a_tree_takes_a_draft_pass_a_level() {
-        let cost = PassCost::new([(1, 1.0), (4, 1.0), (8, 2.0)]).unwrap();
-        let draft = PassCost::in_units_of(1.0, [(1, 0.1), (2, 0.3)]).unwrap();
-        let chain = ExpectedTree::best(3, |_, rank| if rank == 0 { 0.8 } else { 0.0 });
-        for batch in [1, 4] {
-            let round = batch_round(3, batch, Some(&draft), &cost);
-            assert!(close(tree_round(&chain, batch, Some(&draft), &cost), round));
-        }
-        // Two siblings with a child each: a pass of one row and one of two.
-        let acceptance = |depth, rank| if matches!((depth, rank), (0, 0 | 1) | (1, 0)) { 0.5 } else { 0.0 };
-        let tree = ExpectedTree::best(4, acceptance);
-        assert!(close(tree_round(&tree, 1, Some(&draft), &cost), 0.1 + 0.3 + 1.25));
-        assert!(close(tree_round(&tree, 1, None, &cost), 1.25));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub struct EmittedToken {
     /// Origin.
     pub origin: TokenOrigin,
     /// p(token) under the target's distribution at its position, after penalties, filters and
-    /// temperature. 1 under greedy sampling.
+    /// temperature. 1 under greedy sampling, or 0 for a token that lenience accepted there.
     pub p: f32,
     /// q(token) under the draft's distribution. `None` if it was not drafted, or drafted as certain
     /// (greedy draft, n-gram).
@@ -96,8 +96,8 @@ pub struct RejectedToken {
     pub p: f32,
     /// q(token) at the time of the test; `None` for a certain proposal.
     pub q: Option<f32>,
-    /// Uniform number of the test: rejected because `u >= min(1, p/q)`.
-    pub u: f32,
+    /// Uniform number of the test: rejected because `u >= min(1, p/q)`. `None` under rules that draw none.
+    pub u: Option<f32>,
     /// Position within the round, from 0. The emitted token at this position replaced it.
     pub position: u32,
 }

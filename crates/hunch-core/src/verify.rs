@@ -44,6 +44,15 @@ pub trait TargetRows {
     /// # Errors
     /// [`Error::Internal`] if the row does not exist or has no usable logit.
     fn distribution(&mut self, row: usize, path: &[TokenId]) -> Result<Vec<f32>>;
+
+    /// Returns p(token) / max p after a row, at temperature 1 and without filters. `None` unless sampling is
+    /// greedy.
+    ///
+    /// A greedy distribution is a point mass, so it has no measure of how near a token came.
+    ///
+    /// # Errors
+    /// As [`distribution`](Self::distribution).
+    fn greedy_ratio(&mut self, row: usize, path: &[TokenId], token: TokenId) -> Result<Option<f64>>;
 }
 
 /// Distributions of a target pass: its logits, transformed by the generation's sampler.
@@ -68,26 +77,44 @@ impl<'a> SampledRows<'a> {
     pub fn row(&self, row: usize) -> &LogitRow<'a> {
         self.rows[row].get_or_init(|| LogitRow::new(self.logits.row(row)))
     }
-}
 
-impl TargetRows for SampledRows<'_> {
-    fn distribution(&mut self, row: usize, path: &[TokenId]) -> Result<Vec<f32>> {
+    /// Checks that row `row` exists, and sets `recent` to the tokens before the token after it.
+    fn go_to(&mut self, row: usize, path: &[TokenId]) -> Result<()> {
         if row >= self.logits.len() {
             return Err(missing_row(row, self.logits.len()));
         }
         self.recent.truncate(self.committed);
         self.recent.extend_from_slice(path);
-        self.sampler.distribution_of(self.row(row), &self.recent)
+        Ok(())
     }
 }
 
-/// Precomputed distributions, one per row. For tests and the lab.
+impl TargetRows for SampledRows<'_> {
+    fn distribution(&mut self, row: usize, path: &[TokenId]) -> Result<Vec<f32>> {
+        self.go_to(row, path)?;
+        self.sampler.distribution_of(self.row(row), &self.recent)
+    }
+
+    fn greedy_ratio(&mut self, row: usize, path: &[TokenId], token: TokenId) -> Result<Option<f64>> {
+        if !self.sampler.is_greedy() {
+            return Ok(None);
+        }
+        self.go_to(row, path)?;
+        self.sampler.relative_likelihood(self.row(row), &self.recent, token).map(Some)
+    }
+}
+
+/// Precomputed distributions of sampled rows, one per row. For tests and the lab.
 #[derive(Clone, Debug)]
 pub struct GivenDistributions(pub Vec<Vec<f32>>);
 
 impl TargetRows for GivenDistributions {
     fn distribution(&mut self, row: usize, _path: &[TokenId]) -> Result<Vec<f32>> {
         self.0.get(row).cloned().ok_or_else(|| missing_row(row, self.0.len()))
+    }
+
+    fn greedy_ratio(&mut self, _row: usize, _path: &[TokenId], _token: TokenId) -> Result<Option<f64>> {
+        Ok(None)
     }
 }
 
@@ -227,15 +254,28 @@ impl Verifier {
             let mut winner = None;
             for child in tree.children(node) {
                 let token = tree.tokens()[child];
-                let test = self.test(&mut position, token, tree.prob(child), target_draw, rng)?;
+                let prob = tree.prob(child);
+                let test = match (self.rule, target_draw) {
+                    (_, Some(draw)) => position.test_match(token, prob, draw)?,
+                    (AcceptanceRule::LossyTypical { epsilon, delta }, _) => {
+                        position.test_typical(token, prob, epsilon, delta)?
+                    }
+                    (AcceptanceRule::LossyLenience { lenience }, _) => {
+                        match target.greedy_ratio(row, &path, token)? {
+                            Some(ratio) => position.test_greedy_ratio(token, prob, ratio, lenience.into())?,
+                            None => position.test_ratio(token, prob, lenience.into(), rng)?,
+                        }
+                    }
+                    _ => position.test_ratio(token, prob, 1.0, rng)?,
+                };
                 if test.passed {
                     winner = Some(AcceptedNode {
                         node: child,
                         token,
                         p: position.distribution[token as usize],
                         q: test.q,
-                        u: test.threshold.and(Some(test.u)),
-                        threshold: test.threshold,
+                        u: test.compared.map(|(u, _)| u),
+                        threshold: test.compared.map(|(_, threshold)| threshold),
                     });
                     break;
                 }
@@ -244,7 +284,7 @@ impl Verifier {
                     node: child,
                     p: test.p,
                     q: test.q,
-                    u: test.u,
+                    u: test.compared.map(|(u, _)| u),
                     position: path.len() as u32,
                 });
             }
@@ -262,7 +302,7 @@ impl Verifier {
                 (false, false) => TokenOrigin::Bonus,
             };
             let last = match target_draw {
-                Some(draw) => draw.token,
+                Some(draw) => draw,
                 None => sample::draw(position.current(), sample::unit(rng)),
             };
             let last_p = position.distribution[last as usize];
@@ -271,48 +311,13 @@ impl Verifier {
     }
 
     /// Draws the target's own token, for the rules that compare the draft with it.
-    fn target_draw(&self, distribution: &[f32], at: usize, rng: &mut dyn RngCore) -> Option<TargetDraw> {
+    fn target_draw(&self, distribution: &[f32], at: usize, rng: &mut dyn RngCore) -> Option<TokenId> {
         match self.rule {
-            AcceptanceRule::Match => {
-                let u = sample::unit(rng);
-                Some(TargetDraw { token: sample::draw(distribution, u), u: u as f32 })
-            }
-            AcceptanceRule::Coupled => {
-                let token = self.noise.choose(distribution, at)?;
-                Some(TargetDraw { token, u: 0.0 })
-            }
+            AcceptanceRule::Match => Some(sample::draw(distribution, sample::unit(rng))),
+            AcceptanceRule::Coupled => self.noise.choose(distribution, at),
             _ => None,
         }
     }
-
-    /// Tests one child by the rule. A rejection updates `position`.
-    fn test(
-        &self,
-        position: &mut Position,
-        token: TokenId,
-        prob: &DraftProb,
-        target_draw: Option<TargetDraw>,
-        rng: &mut dyn RngCore,
-    ) -> Result<Test> {
-        match (self.rule, target_draw) {
-            (_, Some(draw)) => position.test_match(token, prob, draw),
-            (AcceptanceRule::LossyTypical { epsilon, delta }, _) => {
-                position.test_typical(token, prob, epsilon, delta)
-            }
-            (AcceptanceRule::LossyLenience { lenience }, _) => {
-                position.test_ratio(token, prob, lenience.into(), rng)
-            }
-            _ => position.test_ratio(token, prob, 1.0, rng),
-        }
-    }
-}
-
-/// A token the target drew before the draft was tested.
-#[derive(Clone, Copy)]
-struct TargetDraw {
-    token: TokenId,
-    /// The uniform number of the draw; 0 under the coupled rule, which uses noise instead.
-    u: f32,
 }
 
 /// Outcome of testing one child, with p and q at the time of the test.
@@ -320,9 +325,8 @@ struct Test {
     passed: bool,
     p: f32,
     q: Option<f32>,
-    u: f32,
-    /// The value `u` had to be below; `None` under rules that compare nothing with `u`.
-    threshold: Option<f32>,
+    /// A uniform number and the threshold that it had to be below; `None` under rules that draw none.
+    compared: Option<(f32, f32)>,
 }
 
 /// State of one position of the walk: the target's distribution and the residual after rejections.
@@ -390,8 +394,22 @@ impl Position {
         if !passed {
             self.reject(token, prob, lenience);
         }
-        let threshold = Some(threshold.min(1.0) as f32);
-        Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), u: u as f32, threshold })
+        let compared = Some((u as f32, threshold.min(1.0) as f32));
+        Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), compared })
+    }
+
+    /// Lenience l under greedy sampling: passes if p(x) >= l max p at temperature 1. The likeliest token always
+    /// passes (Leviathan et al., appendix A.5).
+    fn test_greedy_ratio(
+        &mut self,
+        token: TokenId,
+        prob: &DraftProb,
+        ratio: f64,
+        lenience: f64,
+    ) -> Result<Test> {
+        let (p, q) = self.probabilities(token, prob)?;
+        let passed = ratio >= lenience;
+        Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), compared: None })
     }
 
     /// Updates p after the rejection of a child.
@@ -406,10 +424,10 @@ impl Position {
     }
 
     /// Passes if the drafted token equals the target's own draw.
-    fn test_match(&mut self, token: TokenId, prob: &DraftProb, draw: TargetDraw) -> Result<Test> {
+    fn test_match(&mut self, token: TokenId, prob: &DraftProb, draw: TokenId) -> Result<Test> {
         let (p, q) = self.probabilities(token, prob)?;
-        let passed = token == draw.token;
-        Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), u: draw.u, threshold: None })
+        let passed = token == draw;
+        Ok(Test { passed, p: p as f32, q: q.map(|q| q as f32), compared: None })
     }
 
     /// Typical acceptance: passes if p(x) > min(epsilon, delta e^-H(p)) (Medusa, arXiv 2401.10774).
@@ -417,7 +435,7 @@ impl Position {
         let (p, q) = self.probabilities(token, prob)?;
         let entropy = theory::entropy(&self.distribution);
         let threshold = f64::from(epsilon).min(f64::from(delta) * (-entropy).exp());
-        Ok(Test { passed: p > threshold, p: p as f32, q: q.map(|q| q as f32), u: 0.0, threshold: None })
+        Ok(Test { passed: p > threshold, p: p as f32, q: q.map(|q| q as f32), compared: None })
     }
 
     /// Rejected tokens that were sampled from this same q.

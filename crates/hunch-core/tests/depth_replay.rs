@@ -316,8 +316,8 @@ fn play<'a>(
     played
 }
 
-/// Drafts as a session does: the first worthwhile draft is used, and a model drafts only if no later one is expected to be
-/// faster.
+/// Drafts as a session does: the first worthwhile draft is used, and a model drafts only if no later one is expected to
+/// be faster.
 fn round(
     proposers: &[Replayed<'_>],
     position: usize,
@@ -337,7 +337,8 @@ fn round(
     };
     let plans: Vec<DraftPlan> = proposers.iter().enumerate().map(|(i, own)| plan(i, own)).collect();
     for (i, own) in proposers.iter().enumerate() {
-        let later = &plans[i + 1..];
+        let models = (i + 1..plans.len()).filter(|&later| proposers[later].has_model);
+        let later: &[DraftPlan] = &models.map(|later| plans[later].clone()).collect::<Vec<_>>();
         if plans[i].max_draft == 0 || (own.has_model && plans[i].is_slower_than(later)) {
             continue;
         }

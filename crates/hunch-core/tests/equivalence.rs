@@ -10,6 +10,7 @@ use hunch_core::depth::{DepthController, DraftWork, Observation};
 use hunch_core::error::{Error, Result};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::propose::Proposer;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::synthetic::Synthetic;
@@ -387,6 +388,38 @@ fn learned(accepted: &[usize]) -> DepthController {
         }
     }
     controller
+}
+
+/// A lookup may find nothing, which is known only once it is asked. So its expected draft must not stand against one that
+/// an earlier stage has found.
+#[test]
+fn lookup_that_finds_nothing_costs_no_draft_of_an_earlier_stage() {
+    let table = TableModel::new(TableConfig { seed: 11, context_length: 4096, ..TableConfig::default() });
+    let script = greedy_continuation(&table, &[1, 2], 400);
+    let accepted = |more: bool| {
+        let mut target = table.clone();
+        let mut stages: Vec<Box<dyn Proposer>> = vec![Box::new(Synthetic::new(script.clone(), 0.4).unwrap())];
+        if more {
+            // Its script is over at once.
+            stages.push(Box::new(Synthetic::new(Vec::new(), 1.0).unwrap()));
+        }
+        let mut depth = DepthController::default();
+        let seen = Observation { rows: 1, target_ms: 10.0, emitted: 1, ..Observation::default() };
+        (0..30).for_each(|_| depth.observe(&seen));
+        depth.observe(&Observation { rows: 2, target_ms: 11.0, drafted_by: Some(0), ..seen });
+        let sampler = greedy();
+        let mut session = Session::new(&mut target, &sampler, &Still, config(3, 400, 1)).unwrap();
+        stages.iter_mut().for_each(|proposer| session.add_proposer(&mut **proposer));
+        session.set_depth(&mut depth);
+        assert!(session.prefill(&[1, 2], 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
+        for round in session.by_ref() {
+            round.unwrap();
+        }
+        session.stats("cpu", 0).accepted
+    };
+    let (alone, with_empty) = (accepted(false), accepted(true));
+    assert!(alone > 60, "{alone}");
+    assert_eq!(with_empty, alone);
 }
 
 /// Both drafts are faster than plain decoding, and the later one is never rejected. Sampled drafts cannot be truncated,

@@ -126,6 +126,18 @@ fn complete_proposers_serve_every_method() {
     }
 }
 
+/// Each draft is reported as that of a method, and the two models must not be taken for each other.
+#[test]
+fn drafts_are_named_after_the_model_that_made_them() {
+    let (target, proposers) = (table(VOCAB, 0.0), complete());
+    for mut proposers in [proposers.fork().unwrap(), proposers] {
+        for method in [Method::DraftModel, Method::DraftTree, Method::LowBit, Method::Head, Method::Ngram] {
+            proposers.prepare(method, &MethodOptions::default(), target.info()).unwrap();
+            assert_eq!(proposers.stages(method).unwrap()[0].method(), method);
+        }
+    }
+}
+
 #[test]
 fn optional_stages_are_left_out() {
     let target = table(VOCAB, 0.0);

@@ -286,12 +286,13 @@ impl ComparisonSetting {
         (0..self.lanes.len()).find(own).unwrap_or(0)
     }
 
-    /// Returns whether a lane must write its baseline's text, token for token. At temperature 0 every rule accepts the
-    /// most likely token only.
+    /// Returns whether a lane must write its baseline's text, token for token: at temperature 0 except with
+    /// lenience, or where both are coupled.
     pub fn has_baseline_text(&self, lane: usize) -> bool {
         let baseline = self.baseline_of(lane);
         let coupled = [lane, baseline].map(|lane| self.rule_of(lane) == AcceptanceRule::Coupled);
-        lane != baseline && (self.sampling_of(lane).temperature == 0.0 || coupled == [true, true])
+        let greedy = self.rule_of(lane).keeps_greedy_text(self.sampling_of(lane).temperature);
+        lane != baseline && (greedy || coupled == [true, true])
     }
 }
 

@@ -124,7 +124,7 @@ impl ComparisonMemory {
 
 /// Builds the report on finished turns. Lanes without one are left out, because of `trouble` or because the comparison
 /// was stopped. Lanes that generated nothing, or whose baseline did, are left out too. `set_of` returns the set of models
-/// of a lane. The caller fills in the time.
+/// of a lane. The run fills in the time.
 ///
 /// # Errors
 /// [`Refusal::NothingMeasured`] if lanes generated nothing, and none but plain decoding is left.
@@ -550,6 +550,11 @@ mod tests {
         assert_eq!(sampled.identity, None);
         let coupled = ComparisonSetting { rule: AcceptanceRule::Coupled, ..setting(1, 0.8) };
         assert!(report(coupled, turns()).unwrap().identity.is_some());
+        let lenient = AcceptanceRule::LossyLenience { lenience: 0.5 };
+        assert_eq!(
+            report(ComparisonSetting { rule: lenient, ..setting(1, 0.0) }, turns()).unwrap().identity,
+            None
+        );
         // One sample is not unanimous.
         assert!(!sampled.lanes[1].verdict.unwrap().unanimous);
     }

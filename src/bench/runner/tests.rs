@@ -2,6 +2,7 @@
 
 use super::*;
 use hunch_core::limits::MAX_SEED;
+use hunch_core::rule::AcceptanceRule;
 use hunch_core::stats::GenerationStats;
 use hunch_core::token::TokenId;
 
@@ -297,6 +298,11 @@ fn greedy_answers_are_compared_with_plain() {
     let mut bench = Scripted { wrong: Some((Method::Ngram, "a")), ..Scripted::default() };
     assert_eq!(measure(&mut bench, &warm).unwrap().identity, None);
     assert!(bench.calls.iter().all(|(_, _, seed)| *seed == Some(MAX_SEED)));
+    // Lenience writes texts of its own at temperature 0.
+    let mut lenient = plan(&methods, &["a"], 1);
+    lenient.rule = AcceptanceRule::LossyLenience { lenience: 0.5 };
+    let mut bench = Scripted { wrong: Some((Method::Ngram, "a")), ..Scripted::default() };
+    assert_eq!(measure(&mut bench, &lenient).unwrap().identity, None);
 }
 
 #[test]

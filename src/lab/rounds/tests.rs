@@ -6,6 +6,7 @@ use super::*;
 use crate::lab::position::tests::{any_sampling, any_scores};
 use crate::lab::position::{LogitPair, toy};
 use hunch_core::sample::SamplingParams;
+use hunch_core::verify::GivenDistributions;
 
 /// Rounds of a statistical test.
 const MANY: u32 = 1_000_000;
@@ -91,7 +92,7 @@ fn tokens_of_zero_mass_change_nothing() {
     };
     let spread = LogitPair { target: far(toy().target), draft: far(toy().draft), context: Vec::new() };
     let spread = Distributions::new(spread, SamplingParams::unfiltered()).unwrap();
-    let compact = Compact::new(&spread);
+    let compact = Compact::new(&spread).unwrap();
     assert_eq!((compact.p.len(), &compact.p[..]), (10, distributions().p()));
     // The verifier on the whole vocabulary, without this module.
     for (rule, seed) in [(AcceptanceRule::Lossless, 8), (TYPICAL, 9), (LENIENT, 10)] {
@@ -142,6 +143,24 @@ fn single_round_is_reported_in_full() {
         let round = rounds(&distributions, rule, 1, 12).last.unwrap();
         assert_eq!((round.u, round.threshold), (None, None), "{rule} compares");
         assert!(round.q > 0.0);
+    }
+}
+
+/// At temperature 0 lenience keeps a draft that is nearly as likely as the target's own token, without chance.
+#[test]
+fn greedy_lenience_accepts_always_or_never() {
+    // The draft prefers token 1, which is 0.6 times as likely as token 0.
+    let scores =
+        LogitPair { target: vec![1f32.ln(), 0.6f32.ln()], draft: vec![0.0, 1.0], context: Vec::new() };
+    let distributions = Distributions::new(scores, SamplingParams::greedy()).unwrap();
+    for (lenience, accepted) in [(0.5, 20), (0.7, 0)] {
+        let rule = AcceptanceRule::LossyLenience { lenience };
+        let all = rounds(&distributions, rule, 20, 3);
+        // Token 0 is drawn where token 1 is not accepted.
+        let of = |token| distributions.listed().iter().position(|&listed| listed == token).unwrap();
+        assert_eq!((all.accepted, all.counts[of(1)], all.counts[of(0)]), (accepted, accepted, 20 - accepted));
+        let one = rounds(&distributions, rule, 1, 3).last.unwrap();
+        assert_eq!((one.u, one.threshold, one.accepted), (None, None, accepted > 0));
     }
 }
 

@@ -172,7 +172,7 @@ fn later_siblings_are_accepted_at_most_as_often_as_earlier_ones() {
         token: None,
     };
     let tested = [draft(0, 0.3), draft(1, 0.9), draft(2, 0.2)];
-    let odds = Odds::new(&tested, AcceptanceRule::Lossless).unwrap();
+    let odds = Odds::new(&tested, AcceptanceRule::Lossless, 0.7).unwrap();
     assert_eq!([0, 1, 2, 3].map(|rank| odds.at(0, rank, 0.0)), [0.3, 0.3, 0.2, 0.0]);
     assert_eq!([0, 1, 2, 3].map(|rank| odds.at(5, rank, 0.5)), [0.8, 0.8, 0.7, 0.0]);
 }
@@ -199,6 +199,7 @@ fn rules_without_a_probability_count_outcomes() {
     near(what_if(&events, 0.7, &request(1, None)).unwrap().would.alpha, 0.5);
     events[0] = started(1, Method::DraftModel, AcceptanceRule::LossyLenience { lenience: 0.5 });
     near(what_if(&events, 0.7, &request(1, None)).unwrap().would.alpha, 1.0);
+    near(what_if(&events, 0.0, &request(1, None)).unwrap().would.alpha, 0.5);
 }
 
 /// Adds the most likely tokens of target and draft at temperature 1.

@@ -18,6 +18,8 @@ use crate::token::{TokenId, shared_len};
 /// Proposer that drafts with a model of its own.
 pub struct DraftModel {
     model: Box<dyn LanguageModel>,
+    /// Method of its chains.
+    method: Method,
     /// Tokens of the cache's first rows. Provisional rows of a tree may follow them.
     seen: Vec<TokenId>,
     shortlist: Shortlist,
@@ -45,6 +47,7 @@ impl DraftModel {
         Ok(Self {
             shortlist: Shortlist::new(model.info().n_vocab),
             model,
+            method: Method::DraftModel,
             seen: Vec::new(),
             tree: None,
             window: None,
@@ -60,7 +63,12 @@ impl DraftModel {
     /// # Errors
     /// If the device fails.
     pub fn fork(&self) -> Result<Self> {
-        Self::new(self.model.fork())
+        Ok(Self { method: self.method, ..Self::new(self.model.fork())? })
+    }
+
+    /// Sets the method that its chains are reported as.
+    pub(super) fn set_method(&mut self, method: Method) {
+        self.method = method;
     }
 
     /// Switches to trees of this shape, or to chains.
@@ -193,7 +201,7 @@ impl DraftModel {
 
 impl Proposer for DraftModel {
     fn method(&self) -> Method {
-        if self.tree.is_some() { Method::DraftTree } else { Method::DraftModel }
+        if self.tree.is_some() { Method::DraftTree } else { self.method }
     }
 
     fn is_tree(&self) -> bool {
@@ -226,6 +234,11 @@ impl Proposer for DraftModel {
     fn pending_len(&self, committed: &[TokenId]) -> usize {
         // Rows shared with the last generation are reused.
         committed.len().saturating_sub(1 + shared_len(&self.seen, committed))
+    }
+
+    fn room(&self, committed: &[TokenId]) -> usize {
+        let unread = &committed[shared_len(&self.seen, committed)..];
+        if self.can_read(unread) { self.draft_room(committed) } else { 0 }
     }
 
     fn prefill_rows(&self) -> usize {

@@ -157,7 +157,8 @@ impl Proposer for Lookahead {
         self.shift_window(cx.committed);
         let rows_left = cx.target.info().context_length.saturating_sub(cx.target.cache_len() + 1);
         let max_rows = rows_left.min(MAX_DRAFT);
-        let tree = self.draft_from_pool(last, cx.plan.max_draft, max_rows.min(MAX_DRAFT - WINDOW_ROWS));
+        let most = cx.plan.max_draft;
+        let tree = self.draft_from_pool(last, most, most.min(max_rows).min(MAX_DRAFT - WINDOW_ROWS));
         self.window_in_pass = tree.len() + self.levels.len() * WINDOW <= max_rows;
         Ok(tree)
     }
@@ -200,9 +201,18 @@ mod tests {
     use crate::table::{TableConfig, TableModel};
 
     fn propose(lookahead: &mut Lookahead, committed: &[TokenId], target: &mut TableModel) -> DraftTree {
+        propose_by(DraftPlan::fixed(8), lookahead, committed, target)
+    }
+
+    fn propose_by(
+        plan: DraftPlan,
+        lookahead: &mut Lookahead,
+        committed: &[TokenId],
+        target: &mut TableModel,
+    ) -> DraftTree {
         let cx = ProposeContext {
             committed,
-            plan: DraftPlan::fixed(8),
+            plan,
             end_tokens: &[],
             sampler: &Sampler::new(SamplingParams::greedy()).unwrap(),
             noise: None,
@@ -285,6 +295,20 @@ mod tests {
             }
             lookahead.begin(&committed);
             assert_eq!(lookahead.pool.len(), 1 + found);
+        }
+    }
+
+    #[test]
+    fn drafts_at_most_as_many_tokens_as_planned() {
+        let mut target = TableModel::new(TableConfig::default());
+        let mut lookahead = Lookahead::default();
+        lookahead.begin(&[3, 1]);
+        lookahead.add_ngram([1, 2, 3, 4]);
+        lookahead.add_ngram([1, 5, 6, 7]);
+        target.forward(Step::chain(&[3], LogitRows::None)).unwrap();
+        for most in 1..=6 {
+            let plan = DraftPlan::fixed(most);
+            assert_eq!(propose_by(plan, &mut lookahead, &[3, 1], &mut target).len(), most);
         }
     }
 

@@ -200,6 +200,12 @@ pub trait Proposer: Send {
         let _ = committed;
         0
     }
+    /// Returns how many tokens its own model can draft after these. It is 0 once its context is full, or if it lacks
+    /// one of them.
+    fn room(&self, committed: &[TokenId]) -> usize {
+        let _ = committed;
+        usize::MAX
+    }
     /// Returns the rows of a prefill pass of its own model; 0 without one. A text of fewer rows is read by
     /// [`propose`](Self::propose).
     fn prefill_rows(&self) -> usize {

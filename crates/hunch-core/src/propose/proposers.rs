@@ -53,7 +53,8 @@ impl Proposers {
     }
 
     /// Sets the low-bit copy of the target.
-    pub fn set_low_bit(&mut self, copy: DraftModel) {
+    pub fn set_low_bit(&mut self, mut copy: DraftModel) {
+        copy.set_method(Method::LowBit);
         self.low_bit = Some(copy);
     }
 

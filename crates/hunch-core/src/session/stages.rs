@@ -201,9 +201,13 @@ impl<'a> Stages<'a> {
         let base = cx.target.cache_len();
         let plans: Vec<DraftPlan> = (0..self.stages.len()).map(|i| self.plan(i, &cx)).collect();
         for (i, plan) in plans.iter().enumerate() {
-            let later = &plans[i + 1..];
+            // A model drafts whenever it is asked to. A lookup may find nothing, which is known only then.
+            let later: Vec<DraftPlan> = (i + 1..plans.len())
+                .filter(|&later| has_model(self.stages[later].proposer))
+                .map(|later| plans[later].clone())
+                .collect();
             let stage = &mut self.stages[i];
-            if plan.max_draft == 0 || (has_model(stage.proposer) && plan.is_slower_than(later)) {
+            if plan.max_draft == 0 || (has_model(stage.proposer) && plan.is_slower_than(&later)) {
                 continue;
             }
             let start = cx.clock.elapsed();
@@ -225,8 +229,8 @@ impl<'a> Stages<'a> {
                 && !stage.proposer.is_tree()
                 && stage.proposer.extra_rows() == 0
             {
-                // Truncate the draft unless it beats what a later stage is expected to yield.
-                tree.truncate(depth.keep(i, tree.confidence(), DraftPlan::fastest(later)));
+                // Truncate the draft unless it beats what the model of a later stage is expected to yield.
+                tree.truncate(depth.keep(i, tree.confidence(), DraftPlan::fastest(&later)));
             }
             stage.run.took = cx.clock.elapsed().saturating_sub(start);
             let aux = stage.proposer.aux_rows();
@@ -258,7 +262,7 @@ impl<'a> Stages<'a> {
             Some(depth) => {
                 stage.run.pending = stage.proposer.pending_len(cx.committed);
                 let request = DraftRequest {
-                    limit: limit.min(stage.proposer.max_depth()),
+                    limit: limit.min(stage.proposer.max_depth()).min(stage.proposer.room(cx.committed)),
                     unread: stage.run.pending,
                     extra_rows: stage.proposer.extra_rows(),
                     remaining: cx.tokens_left,

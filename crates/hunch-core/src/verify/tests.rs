@@ -93,7 +93,7 @@ fn rejected_certain_token_is_not_resampled() {
     assert_eq!((verdict.last, verdict.last_origin), (2, TokenOrigin::Resampled));
     assert_eq!(verdict.last_p, 0.25);
     let rejected = &verdict.rejected[0];
-    assert_eq!((rejected.id, rejected.p, rejected.u, rejected.position), (1, 0.5, 0.5, 0));
+    assert_eq!((rejected.id, rejected.p, rejected.u, rejected.position), (1, 0.5, Some(0.5), 0));
 }
 
 #[test]
@@ -221,6 +221,51 @@ fn lossy_rules_accept_more_than_lossless() {
     let lenient = AcceptanceRule::LossyLenience { lenience: 0.5 };
     assert_eq!(run_by(lenient, &tree, &open, &[0.99, 0.0]).accepted_nodes(), [0]);
     assert!(run_by(AcceptanceRule::Lossless, &tree, &open, &[0.99, 0.0]).accepted_nodes().is_empty());
+}
+
+/// At temperature 0 a draft passes if it is nearly as likely as the token that the target would write.
+#[test]
+fn greedy_lenience_compares_with_likeliest_token() {
+    let sampler = Sampler::new(crate::sample::SamplingParams::greedy()).unwrap();
+    // Likelihoods 1, 0.6 and 0.3 relative to token 0, twice.
+    let row = [1.0f32, 0.6, 0.3].map(f32::ln);
+    let logits = Rows::new(3, [row, row].concat());
+    let first_of = |rule, drafted, lenience| {
+        let mut rows = SampledRows::new(&logits, &sampler, &[0]);
+        let (tree, verifier) = (DraftTree::certain_chain([drafted]), Verifier::new(rule, 0));
+        let verdict = verifier.verify(&tree, &mut rows, 0, &mut Script(vec![0.5; 3])).unwrap();
+        assert_eq!(
+            verdict.last, 0,
+            "what the target writes itself is its likeliest token, lenience {lenience}"
+        );
+        verdict.accepted.first().map(|node| (node.token, node.u, node.threshold))
+    };
+    for (drafted, lenience, passes) in [
+        (0, 1.0, true),
+        (1, 1.0, false),
+        (1, 0.59, true),
+        (1, 0.61, false),
+        (2, 0.59, false),
+        (2, 0.29, true),
+    ] {
+        let first = first_of(AcceptanceRule::LossyLenience { lenience }, drafted, lenience);
+        assert_eq!(first, passes.then_some((drafted, None, None)), "token {drafted}, lenience {lenience}");
+    }
+    assert_eq!(first_of(AcceptanceRule::Lossless, 1, 1.0), None);
+}
+
+/// The comparison is of what penalties left.
+#[test]
+fn greedy_lenience_applies_penalties() {
+    let params =
+        crate::sample::SamplingParams { presence_penalty: 2.0, ..crate::sample::SamplingParams::greedy() };
+    let sampler = Sampler::new(params).unwrap();
+    let logits = Rows::new(2, vec![1.0, 0.0]);
+    let mut rows = SampledRows::new(&logits, &sampler, &[0]);
+    let ratio = rows.greedy_ratio(0, &[], 0).unwrap().unwrap();
+    assert!((ratio - f64::exp(-1.0)).abs() < 1e-6, "{ratio}");
+    assert_eq!(rows.greedy_ratio(0, &[], 1).unwrap(), Some(1.0));
+    assert!(rows.greedy_ratio(0, &[], 2).is_err() && rows.greedy_ratio(1, &[], 0).is_err());
 }
 
 #[test]
