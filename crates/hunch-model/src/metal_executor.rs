@@ -44,6 +44,9 @@ use joined::{Joined, bias, matrix};
 /// Most query heads that share a key head: simdgroups of a threadgroup.
 const MAX_GROUP: usize = 32;
 
+/// Rows of a pass times keys of the cache above which each layer is waited for. 16 rows stay below it up to 128k keys.
+const MAX_QUEUED_SCORES: usize = 16 << 17;
+
 /// Model on a GPU.
 pub(crate) struct MetalExecutor {
     spec: ModelSpec,
@@ -520,7 +523,12 @@ impl MetalExecutor {
             gates: spec.gated_attention.then(|| (&space.qkv, weights.layers[index].heads_width)),
         };
         let forms = weights.layers[index].output.forms(pass.rows);
-        kernels.attention(input, &pass.space, &space.activations, forms)
+        kernels.attention(input, &pass.space, &space.activations, forms)?;
+        // The system ends a command buffer that takes too long. These are many, so one wait more costs little.
+        if pass.rows * cache.len() > MAX_QUEUED_SCORES {
+            kernels.gpu().wait()?;
+        }
+        Ok(())
     }
 
     /// Computes activation(gate) * up, as the activations of the down product.

@@ -7,14 +7,18 @@
 #![allow(unsafe_code)]
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use candle_core::MetalDevice;
 use candle_metal_kernels::metal::{Buffer, ComputeCommandEncoder, ComputePipeline};
+use objc2::rc::{Retained, autoreleasepool};
+use objc2::runtime::ProtocolObject;
 use objc2_metal::{
-    MTLCompileOptions, MTLDevice, MTLLanguageVersion, MTLMathFloatingPointFunctions, MTLMathMode,
+    MTLAllocation, MTLCompileOptions, MTLDevice, MTLLanguageVersion, MTLMathFloatingPointFunctions,
+    MTLMathMode, MTLResidencySet, MTLResidencySetDescriptor, MTLResourceOptions, MTLSize,
 };
-use objc2_metal::{MTLResourceOptions, MTLSize};
 
 use super::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
 use hunch_error::{Error, Result, megabytes};
@@ -22,6 +26,8 @@ use hunch_error::{Error, Result, megabytes};
 /// GPU of a Mac.
 pub struct MetalGpu {
     device: MetalDevice,
+    /// `None` if the system has no residency sets.
+    residency: Option<Arc<Residency>>,
     state: Mutex<State>,
 }
 
@@ -39,7 +45,8 @@ struct State {
 impl MetalGpu {
     /// Wraps candle's device.
     pub fn new(device: MetalDevice) -> Self {
-        Self { device, state: Mutex::default() }
+        let residency = Residency::new(&device).map(Arc::new);
+        Self { device, residency, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -48,11 +55,103 @@ impl MetalGpu {
 
     /// Waits for all queued work, then frees what it may have used.
     fn finish(&self, state: &mut State) -> Result<()> {
-        self.device.flush_and_wait_current()?;
+        if state.used.is_empty() {
+            return Ok(());
+        }
+        autoreleasepool(|_| {
+            self.device.flush_and_wait_current()?;
+            // That looks at the last command buffer only. Nothing is queued now, so this only finds earlier failures.
+            self.device.wait_until_completed()
+        })?;
         state.used.clear();
-        self.device.unregister_buffers(&state.retired);
-        state.retired.clear();
+        self.forget(&std::mem::take(&mut state.retired));
         Ok(())
+    }
+
+    /// Ends the residency of buffers.
+    fn forget(&self, buffers: &[Buffer]) {
+        autoreleasepool(|_| {
+            self.device.unregister_buffers(buffers);
+            if let Some(residency) = &self.residency {
+                residency.change(buffers, |set, buffer| set.removeAllocation(buffer));
+            }
+        });
+    }
+}
+
+/// Keeps the memory of all buffers wired while the GPU is in use.
+///
+/// The system unwires memory about a second after the last work, and the next pass would wait until it is wired again.
+/// candle's own set asks once, when it is empty.
+struct Residency {
+    /// Lock for the set, which one thread at a time may use.
+    set: Mutex<Retained<ProtocolObject<dyn MTLResidencySet>>>,
+    last_use: Mutex<Instant>,
+    /// `true` while a thread repeats the request.
+    kept: AtomicBool,
+}
+
+// SAFETY: the set has no tie to a thread, and the mutex lets one thread at a time use it.
+unsafe impl Send for Residency {}
+// SAFETY: as above.
+unsafe impl Sync for Residency {}
+
+impl Residency {
+    /// Time after the last work for which memory stays wired.
+    const KEPT_FOR: Duration = Duration::from_secs(180);
+    /// Time between two requests. The system unwires after about a second.
+    const INTERVAL: Duration = Duration::from_millis(500);
+
+    /// Creates an empty set. `None` if the system has none.
+    fn new(device: &MetalDevice) -> Option<Self> {
+        let descriptor = MTLResidencySetDescriptor::new();
+        let set = device.device().as_ref().newResidencySetWithDescriptor_error(&descriptor).ok()?;
+        Some(Self {
+            set: Mutex::new(set),
+            last_use: Mutex::new(Instant::now()),
+            kept: AtomicBool::new(false),
+        })
+    }
+
+    fn set(&self) -> MutexGuard<'_, Retained<ProtocolObject<dyn MTLResidencySet>>> {
+        self.set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds or removes buffers.
+    fn change<'a>(
+        &self,
+        buffers: impl IntoIterator<Item = &'a Buffer>,
+        change: impl Fn(&ProtocolObject<dyn MTLResidencySet>, &ProtocolObject<dyn MTLAllocation>),
+    ) {
+        let set = self.set();
+        buffers.into_iter().for_each(|buffer| change(&set, ProtocolObject::from_ref(buffer.as_ref())));
+        set.commit();
+        set.requestResidency();
+    }
+
+    /// Notes that the GPU is used, and starts the thread that keeps its memory wired.
+    fn keep(this: &Arc<Self>) {
+        *this.last_use.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        if this.kept.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let residency = Arc::downgrade(this);
+        let repeat = move || {
+            while let Some(residency) = residency.upgrade() {
+                let unused = residency.last_use.lock().unwrap_or_else(PoisonError::into_inner).elapsed();
+                if unused > Self::KEPT_FOR {
+                    residency.kept.store(false, Ordering::Relaxed);
+                    return;
+                }
+                autoreleasepool(|_| residency.set().requestResidency());
+                drop(residency);
+                std::thread::sleep(Self::INTERVAL);
+            }
+        };
+        // Without the thread, the first pass after a pause is slower.
+        if std::thread::Builder::new().name("hunch-residency".into()).spawn(repeat).is_err() {
+            this.kept.store(false, Ordering::Relaxed);
+        }
     }
 }
 
@@ -75,7 +174,7 @@ impl State {
 }
 
 /// Returns the compiler's settings: no reordering of floating-point arithmetic, precise functions.
-fn compile_options() -> objc2::rc::Retained<MTLCompileOptions> {
+fn compile_options() -> Retained<MTLCompileOptions> {
     let options = MTLCompileOptions::new();
     options.setLanguageVersion(MTLLanguageVersion::Version3_1);
     // Both need macOS 15, as candle's device does.
@@ -95,12 +194,13 @@ impl Gpu for MetalGpu {
 
     fn compile(&self, source: &KernelSource) -> Result<KernelId> {
         let (name, device) = (&source.name, self.device.device());
-        let library = device
-            .new_library_with_source(&source.text, Some(&compile_options()))
-            .map_err(|e| failed(name, &e))?;
-        let function = library.get_function(&source.function, None).map_err(|e| failed(name, &e))?;
-        let pipeline =
-            device.new_compute_pipeline_state_with_function(&function).map_err(|e| failed(name, &e))?;
+        let pipeline = autoreleasepool(|_| {
+            let library = device
+                .new_library_with_source(&source.text, Some(&compile_options()))
+                .map_err(|e| failed(name, &e))?;
+            let function = library.get_function(&source.function, None).map_err(|e| failed(name, &e))?;
+            device.new_compute_pipeline_state_with_function(&function).map_err(|e| failed(name, &e))
+        })?;
         let mut state = self.state();
         state.pipelines.push((name.clone(), pipeline));
         Ok(KernelId(state.pipelines.len() as u32 - 1))
@@ -109,10 +209,15 @@ impl Gpu for MetalGpu {
     fn allocate(&self, bytes: usize) -> Result<BufferId> {
         let options = MTLResourceOptions::StorageModeShared | MTLResourceOptions::HazardTrackingModeUntracked;
         // Not from candle's pool, whose buffers have sizes of powers of two.
-        let buffer = self.device.device().new_buffer(bytes, options).map_err(|_| {
+        let buffer = autoreleasepool(|_| self.device.device().new_buffer(bytes, options)).map_err(|_| {
             Error::OutOfMemory(format!("the GPU has no room for a buffer of {}", megabytes(bytes as u64)))
         })?;
-        self.device.register_buffers([&buffer]);
+        autoreleasepool(|_| {
+            self.device.register_buffers([&buffer]);
+            if let Some(residency) = &self.residency {
+                residency.change([&buffer], |set, buffer| set.addAllocation(buffer));
+            }
+        });
         let mut state = self.state();
         let id = state.next_buffer;
         state.next_buffer += 1;
@@ -126,7 +231,7 @@ impl Gpu for MetalGpu {
         if state.used.remove(&buffer.0) {
             state.retired.push(freed);
         } else {
-            self.device.unregister_buffers([&freed]);
+            self.forget(&[freed]);
         }
     }
 
@@ -153,6 +258,21 @@ impl Gpu for MetalGpu {
     }
 
     fn dispatch(&self, kernel: KernelId, arguments: &[Argument<'_>], grid: Grid) -> Result<()> {
+        // Metal's own objects are freed here, not at the end of the thread, which lives as long as the program.
+        autoreleasepool(|_| self.encode(kernel, arguments, grid))
+    }
+
+    fn wait(&self) -> Result<()> {
+        let mut state = self.state();
+        self.finish(&mut state)
+    }
+}
+
+impl MetalGpu {
+    fn encode(&self, kernel: KernelId, arguments: &[Argument<'_>], grid: Grid) -> Result<()> {
+        if let Some(residency) = &self.residency {
+            Residency::keep(residency);
+        }
         let mut state = self.state();
         let Some((name, pipeline)) = state.pipelines.get(kernel.0 as usize) else {
             return Err(Error::Internal(format!("there is no kernel {}", kernel.0)));
@@ -189,10 +309,5 @@ impl Gpu for MetalGpu {
             Argument::Constants(_) => None,
         }));
         Ok(())
-    }
-
-    fn wait(&self) -> Result<()> {
-        let mut state = self.state();
-        self.finish(&mut state)
     }
 }

@@ -3,7 +3,7 @@
 //! Shader text is in `shaders/`. The order of steps in a layer belongs to the executor.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::gpu::{Argument, Buffer, Gpu, Grid, KernelId, KernelSource};
 use super::matrix::{FloatFormat, Matrix};
@@ -345,7 +345,8 @@ impl AttentionLayout {
         // A lane keeps a part of the query and of the output of its pairs in registers.
         let most_pairs = match width {
             257.. => 2,
-            129.. => 4,
+            // Heads of 96 have only 8 lanes for the columns of a pair.
+            96 | 129.. => 4,
             _ => 8,
         };
         let block = (most_pairs * Self::MAX_SIMDGROUPS / group.max(1)).clamp(1, ATTENTION_ROWS);
@@ -392,14 +393,20 @@ impl Kernels {
     /// # Errors
     /// If the text is refused.
     pub fn get(&self, kernel: Kernel) -> Result<KernelId> {
-        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-        let tried = compiled.entry(kernel).or_insert_with(|| {
-            self.gpu.compile(&kernel.source()).map_err(|error| match error {
+        let known = self.compiled().get(&kernel).cloned();
+        // Without the lock, so that several threads can compile. Two that want the same kernel may both compile it.
+        let tried = known.unwrap_or_else(|| {
+            let tried = self.gpu.compile(&kernel.source()).map_err(|error| match error {
                 Error::Device { reason, .. } => reason,
                 other => other.to_string(),
-            })
+            });
+            self.compiled().entry(kernel).or_insert(tried).clone()
         });
-        tried.clone().map_err(|reason| Error::Device { device: "metal", reason })
+        tried.map_err(|reason| Error::Device { device: "metal", reason })
+    }
+
+    fn compiled(&self) -> MutexGuard<'_, HashMap<Kernel, Result<KernelId, String>>> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(
@@ -426,6 +433,8 @@ impl Kernels {
         out: &Buffer,
     ) -> Result<()> {
         let constants = product_constants(table, (rows, table.k()), 0, Scaling { scale, cap: None });
+        // The last constant is not read, but Metal's validation wants the whole struct.
+        let constants = [&constants[..], &[0]].concat();
         let constants = Argument::Constants(&constants);
         match table {
             Matrix::Packed { format, k, .. } => {
@@ -700,12 +709,8 @@ impl Kernels {
     ) -> Result<()> {
         let chunks = width / 4;
         let constants = [chunks as u32, count as u32];
-        let arguments = [
-            Argument::Constants(&constants),
-            rows.input(),
-            Argument::Input(memory.id(), offset),
-            Argument::Output(memory.id(), offset),
-        ];
+        let arguments =
+            [Argument::Constants(&constants), rows.input(), Argument::Output(memory.id(), offset)];
         self.run(Kernel::CopyRows, &arguments, [chunks.div_ceil(LANES as usize), 1, 1], LANES, 0)
     }
 

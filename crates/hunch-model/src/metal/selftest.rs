@@ -8,6 +8,8 @@ mod experts;
 mod reference;
 
 use std::fmt;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hunch_error::{Error, Result};
 use hunch_kernels::WeightType;
@@ -168,14 +170,17 @@ pub struct Workload {
     pub dispatches: usize,
     /// Repetitions, of which the fastest counts.
     pub repetitions: usize,
+    /// Threads that compile kernels and compare them with the CPU.
+    pub threads: usize,
 }
 
 impl Workload {
     /// Work for a real GPU: 75 MB of weights and a copy of 128 MiB, larger than the caches of most chips.
     pub const REAL: Self =
-        Self { product: (16_384, 8192), copy_bytes: 128 << 20, dispatches: 8, repetitions: 5 };
+        Self { product: (16_384, 8192), copy_bytes: 128 << 20, dispatches: 8, repetitions: 5, threads: 4 };
     /// Work for a simulated GPU, whose times mean nothing.
-    pub const SIMULATED: Self = Self { product: (8, 256), copy_bytes: 64, dispatches: 1, repetitions: 1 };
+    pub const SIMULATED: Self =
+        Self { product: (8, 256), copy_bytes: 64, dispatches: 1, repetitions: 1, threads: 1 };
 }
 
 impl SelfTest {
@@ -186,7 +191,22 @@ impl SelfTest {
             part: part.to_string(),
             problem: problem(&part.to_string(), test.check(part)),
         };
-        let findings = KernelPart::all().map(find).collect();
+        let parts: Vec<KernelPart> = KernelPart::all().collect();
+        let next = AtomicUsize::new(0);
+        // A system compiles several kernels at once, and compiling takes most of the time.
+        let work = || {
+            let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+            numbers.map_while(|number| Some((number, find(*parts.get(number)?)))).collect::<Vec<_>>()
+        };
+        let mut found: Vec<(usize, Finding)> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..workload.threads.max(1)).map(|_| scope.spawn(work)).collect();
+            threads
+                .into_iter()
+                .flat_map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        });
+        found.sort_unstable_by_key(|(number, _)| *number);
+        let findings = found.into_iter().map(|(_, finding)| finding).collect();
         // A GPU that cannot be timed is still of use. Its costs stay predicted.
         Self { findings, speed: test.speed(workload).ok() }
     }

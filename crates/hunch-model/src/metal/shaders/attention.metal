@@ -6,7 +6,7 @@
 // brings keys and values to threadgroup memory in sections, so memory is read once. A pair is a head of a row. A second
 // kernel puts the spans together, in order.
 //
-// The arithmetic of a pair is the same in every layout of pairs over lanes. A score is a sum of four parts. A section
+// The arithmetic of a pair is the same in every layout of pairs over lanes. A score is a sum of parts, whose number depends on HEAD. A section
 // changes the running sums only if the row sees some of its keys. Each column adds its keys in order. So the bits of a
 // row do not depend on the other rows, nor on PAIRS.
 //
@@ -39,7 +39,8 @@ struct Attention {
 #define SPAN 128
 #define TAIL 64       // slots in the list of a row
 #define QUADS (HEAD / 4)
-#define KEY_LANES 4
+// Lanes that compute a score. A lane keeps its part of the query in registers, so a wide head has more lanes.
+#define KEY_LANES (HEAD > 256 ? 16 : HEAD > 128 ? 8 : 4)
 // Keys that are in threadgroup memory at once.
 #define SECTION (HEAD > 256 ? 8 : HEAD > 128 ? 16 : 32)
 // Words of 16 bytes of a key.
@@ -47,7 +48,7 @@ struct Attention {
 // Keys are apart, so that lanes with different keys read from different banks. With 8 pairs all lanes read one key.
 #define KEY_WORDS (WORDS + (PAIRS < 8 ? 2 : 0))
 // Keys that a simdgroup scores at once.
-#define KEYS_AT_ONCE (8 / PAIRS)
+#define KEYS_AT_ONCE (32 / KEY_LANES / PAIRS)
 // The largest power of two that divides QUADS, at most 32.
 #define VALUE_LANES ((QUADS & -QUADS) < 32 ? (QUADS & -QUADS) : 32)
 #define VALUE_QUADS (QUADS / VALUE_LANES)
@@ -155,7 +156,7 @@ METAL_FUNC bool is_hidden(constant Attention& p, uint from, uint to, uint start)
       }
       threadgroup_barrier(mem_flags::mem_threadgroup);
 
-      // Scores: four lanes for a key and a pair.
+      // Scores: KEY_LANES lanes for a key and a pair.
       for (uint j = 0; j < SECTION; j += KEYS_AT_ONCE) {
         const uint key = j + own_key;
         threadgroup const half4* keys = (threadgroup const half4*)(scratch + key * KEY_WORDS);
@@ -163,8 +164,7 @@ METAL_FUNC bool is_hidden(constant Attention& p, uint from, uint to, uint start)
         #pragma clang loop unroll(full)
         for (uint i = 0; i < QUADS / KEY_LANES; ++i) products = fma(query[i], float4(keys[i * KEY_LANES + part]), products);
         float score = (products.x + products.y) + (products.z + products.w);
-        score = score + simd_shuffle_xor(score, 1);
-        score = score + simd_shuffle_xor(score, 2);
+        for (ushort step = 1; step < KEY_LANES; step *= 2) score = score + simd_shuffle_xor(score, step);
         if (p.cap > 0.0f) score = soft_cap(score, p.cap);
         if (part == 0) scores[own * SECTION + key] = score;
       }

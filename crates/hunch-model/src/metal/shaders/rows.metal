@@ -159,7 +159,8 @@ struct Heads {
 METAL_FUNC half to_half(float x) { return half(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x); }
 
 // Norms and rotates the heads of queries. Norms and rotates those of keys, and appends keys and values to the cache
-// [slot, heads * width], as halves. A simdgroup takes a head of a row. Without JOINT, the output may be the input.
+// [slot, heads * width], as halves. A simdgroup takes a head of a row. Without JOINT, the queries stay in the input: the
+// compiler assumes that no two buffers of a kernel overlap.
 kernel void heads(constant Heads& p [[buffer(0)]], device float* x [[buffer(1)]], device float* queries [[buffer(2)]],
                   device const float* query_norm [[buffer(3)]], device const float* key_norm [[buffer(4)]],
                   device const float* cosines [[buffer(5)]], device const float* sines [[buffer(6)]],
@@ -185,9 +186,9 @@ kernel void heads(constant Heads& p [[buffer(0)]], device float* x [[buffer(1)]]
     return;
   }
   to = to + own * p.width;
-  device float* query = queries + row * p.stride + head * p.width;
-  float scale = 1.0f;
   const bool norms = p.flags & (is_query ? NORM_QUERIES : NORM_KEYS), joint = p.flags & JOINT;
+  device float* query = (joint ? queries : x) + row * p.stride + head * p.width;
+  float scale = 1.0f;
   if (norms) {
     device const float* normed = joint ? all : from;
     const uint count = joint ? (is_query ? p.queries : p.keys) * p.width : p.width;
@@ -226,11 +227,11 @@ struct Copy {
   uint count;      // rows
 };
 
-// Copies rows, from row `rows[2i]` to row `rows[2i + 1]`, in order. The rows may lie in the same memory.
-kernel void copy_rows(constant Copy& p [[buffer(0)]], device const uint* rows [[buffer(1)]], device const half4* from [[buffer(2)]],
-                      device half4* to [[buffer(3)]], uint i [[thread_position_in_grid]]) {
+// Copies rows of a memory, from row `rows[2i]` to row `rows[2i + 1]`, in order.
+kernel void copy_rows(constant Copy& p [[buffer(0)]], device const uint* rows [[buffer(1)]], device half4* memory [[buffer(2)]],
+                      uint i [[thread_position_in_grid]]) {
   if (i >= p.chunks) return;
-  for (uint r = 0; r < p.count; ++r) to[rows[2 * r + 1] * p.chunks + i] = from[rows[2 * r] * p.chunks + i];
+  for (uint r = 0; r < p.count; ++r) memory[rows[2 * r + 1] * p.chunks + i] = memory[rows[2 * r] * p.chunks + i];
 }
 
 // Copies `count` groups of 4 halves.
