@@ -19,7 +19,7 @@ use hunch_model::device::Compute;
 use load::{are_loaded, load};
 use occupation::{Occupied, Running, release};
 use parking_lot::Mutex;
-use thread::{Job, MeasureWork, Worker, guarded, spawn};
+use thread::{Job, Work, Worker, guarded, spawn};
 
 pub(crate) use load::release_memory;
 pub use load::{LoadFailure, Loaded};
@@ -136,7 +136,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Busy`] while something runs.
-    pub fn measure<T: Send + 'static>(
+    pub fn run<T: Send + 'static>(
         &self,
         id: u32,
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
@@ -149,14 +149,14 @@ impl Engine {
     }
 
     /// Queues work on the models of a plan, which are loaded first if they are not. The engine is held for the work and
-    /// released after it. Otherwise as [`measure`](Self::measure).
+    /// released after it. Otherwise as [`run`](Self::run).
     ///
     /// `make_room` is asked before loading, with `true` if other models are loaded. They are unloaded first if it returns
     /// `true`, and not loaded again if loading fails. Loading ends early if the progress callback of the plan breaks.
     ///
     /// # Errors
     /// If the system refuses a thread.
-    pub fn measure_on<T: Send + 'static>(
+    pub fn run_on<T: Send + 'static>(
         &self,
         hold: EngineHold,
         plan: LoadPlan,
@@ -177,11 +177,11 @@ impl Engine {
 
     /// Queues work that may unload the models and load others. It must leave the models as they were, or none. It gets
     /// the flag that [`cancel`](Self::cancel) sets. `ended` also receives whether models are loaded, after a panic too.
-    /// Otherwise as [`measure`](Self::measure).
+    /// Otherwise as [`run`](Self::run).
     ///
     /// # Errors
     /// [`Error::Busy`] while something runs.
-    pub fn measure_swapping<T: Send + 'static>(
+    pub fn run_swapping<T: Send + 'static>(
         &self,
         id: u32,
         work: impl FnOnce(&mut Option<Models>, &Arc<AtomicBool>) -> Result<T> + Send + 'static,
@@ -189,16 +189,16 @@ impl Engine {
     ) -> Result<()> {
         let hold = self.hold(id, RunningWork::Measurement)?;
         let flag = hold.cancel_flag();
-        let work: MeasureWork = Box::new(move |models, _| {
+        let work: Work = Box::new(move |models, _| {
             let result = guarded(|| work(models, &flag));
             let loaded = models.is_some();
             Box::new(move || ended(result, loaded))
         });
-        self.send_measurement(hold, work)
+        self.send_work(hold, work)
     }
 
     /// Queues work that needs the thread alone, with or without models. `kind` is reported to others.
-    /// Otherwise as [`measure`](Self::measure).
+    /// Otherwise as [`run`](Self::run).
     ///
     /// # Errors
     /// [`Error::Busy`] while something runs.
@@ -219,16 +219,16 @@ impl Engine {
         work: impl FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        let work: MeasureWork = Box::new(move |models, stopped| {
+        let work: Work = Box::new(move |models, stopped| {
             let result = guarded(|| work(models, stopped));
             Box::new(move || ended(result))
         });
-        self.send_measurement(hold, work)
+        self.send_work(hold, work)
     }
 
     /// Sends work with a held engine to the thread. The hold ends with the work.
-    fn send_measurement(&self, mut hold: EngineHold, work: MeasureWork) -> Result<()> {
-        self.send(Job::Measure { id: hold.id, kind: hold.kind, work, cancel: hold.cancel_flag() })?;
+    fn send_work(&self, mut hold: EngineHold, work: Work) -> Result<()> {
+        self.send(Job::Work { id: hold.id, kind: hold.kind, work, cancel: hold.cancel_flag() })?;
         hold.passed_on = true;
         Ok(())
     }
@@ -245,17 +245,17 @@ impl Engine {
         self.queue(hold, work, drop)
     }
 
-    /// Runs short work on the models and waits for the result. `work` is as in [`measure`](Self::measure).
+    /// Runs short work on the models and waits for the result. `work` is as in [`run`](Self::run).
     ///
     /// # Errors
     /// [`Error::Busy`] while something runs, or the error of the work.
-    pub fn ask<T: Send + 'static>(
+    pub fn run_and_wait<T: Send + 'static>(
         &self,
         id: u32,
         work: impl FnOnce(&mut Models, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = channel();
-        self.measure(id, work, move |ended| {
+        self.run(id, work, move |ended| {
             // Fails only if the waiting thread is gone.
             let _ = reply.send(ended);
         })?;
@@ -288,12 +288,12 @@ impl Engine {
         self.occupied.lock().check_free()
     }
 
-    /// Returns the number of the running generation or measurement.
+    /// Returns the number of the running job.
     pub fn running(&self) -> Option<u32> {
         self.occupied.lock().running.as_ref().map(|running| running.id)
     }
 
-    /// Cancels generation or measurement `id`, which ends within one round. Any other is unaffected.
+    /// Cancels job `id`, which ends within one round. Any other is unaffected.
     pub fn cancel(&self, id: u32) {
         if let Some(running) = &self.occupied.lock().running
             && running.id == id

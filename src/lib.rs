@@ -7,6 +7,7 @@
 pub mod api;
 pub mod app;
 pub mod bench;
+mod clock;
 pub mod distil;
 pub mod engine;
 pub mod event;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::clock::now;
 use super::stream::{EventLog, Writer};
 use crate::api::MessageState;
+use crate::clock::now;
 use crate::event::{EventSink, GenerationEvent};
 use crate::log::panic_text;
 use crate::services::measure::SpeedRecorder;

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::App;
 use super::answerer::{Answerer, LoadedAnswerer};
-use super::clock::now;
 use super::server_answer::ServerAnswerer;
 use crate::api::{
     AnswerRequest, AnswerSettings, AnsweredBy, Answering, Asking, Conversation, ConversationEntry,
     ExportFormat, ExportWords, SearchHit, StoredMessage, StreamMessage, TextToken, check_attachments,
     with_attachments,
 };
+use crate::clock::now;
 use crate::event::{GenerationEvent, RoundEvent, TokenEvent};
 use crate::generate::Prompt;
 use crate::store::{ConversationState, Store};

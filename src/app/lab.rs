@@ -84,7 +84,7 @@ impl App {
             return Err(Refusal::NoDraftToCompare.into());
         }
         let Reading { prompt, before, drawn } = reading;
-        let (scores, drafter) = self.shared.engine.ask(id, move |models, stopped| {
+        let (scores, drafter) = self.shared.engine.run_and_wait(id, move |models, stopped| {
             let context = models.prompt_ids(&prompt)?;
             let (target, draft) = models.scores_after(&context, stopped)?;
             // A head needs a token before the last one.

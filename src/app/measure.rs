@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::App;
 use super::load_state::StopFlag;
 use super::loading::load_watch;
 use super::stream::{EventLog, Receiver, Writer};
-use super::{App, clock};
 use crate::api::{MeasurementMessage, SuiteFile};
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
@@ -90,7 +90,7 @@ impl App {
         let title = title(&request.prompts);
         let store = self.store();
         let shared = Arc::downgrade(&self.shared);
-        self.shared.engine.measure_swapping(
+        self.shared.engine.run_swapping(
             id,
             move |models, stop| {
                 let sets = watched(sets, stop, &writer);
@@ -109,8 +109,7 @@ impl App {
                     report.server = Some(Box::new(answered));
                 }
                 let trouble = trouble.as_ref().map(|error| Box::new(ErrorInfo::from(error)));
-                let report =
-                    report.map(|report| Box::new(ComparisonReport { ended_ms: clock::now(), ..report }));
+                let report = report.map(Box::new);
                 // A comparison that cannot be stored is still shown.
                 let kept = report
                     .as_ref()
@@ -158,13 +157,12 @@ impl App {
         let last = writer.clone();
         log.pump(receiver(id, sink), || ())?;
         let (compute, store) = (self.shared.compute.clone(), self.store());
-        self.shared.engine.measure(
+        self.shared.engine.run(
             id,
             move |models, stopped| {
                 let curve = cost_curve::measure(models, &compute, stopped, &mut |done, total| {
                     writer.put(CostEvent::Progress { done: done as u32, total: total as u32 });
                 })?;
-                let curve = curve.map(|curve| CostCurve { measured_ms: clock::now(), ..curve });
                 if let Some(curve) = &curve {
                     store.set_cost_curve(&curve_of(&loaded.details, &compute), curve)?;
                 }
@@ -221,7 +219,7 @@ impl App {
         let last = writer.clone();
         log.pump(receiver(id, sink), || ())?;
         let shared = Arc::downgrade(&self.shared);
-        self.shared.engine.measure(
+        self.shared.engine.run(
             id,
             move |models, stopped| {
                 let mut watch = SearchEvents { writer, stopped };

@@ -5,7 +5,6 @@ mod answer_writer;
 mod answerer;
 mod attachments;
 mod chat;
-mod clock;
 mod downloads;
 mod gpu_check;
 mod lab;

@@ -111,7 +111,7 @@ impl App {
 
     /// Replaces the texts in the engine. Returns the plan and the methods of its models.
     fn set_engine_texts(&self, texts: Option<Arc<TextIndex>>) -> Result<(LoadPlan, Vec<Method>)> {
-        self.shared.engine.ask(self.next_id(), move |models, _| {
+        self.shared.engine.run_and_wait(self.next_id(), move |models, _| {
             models.set_texts(texts);
             Ok((models.plan(), models.usable_methods()))
         })

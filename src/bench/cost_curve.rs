@@ -5,6 +5,7 @@ use candle_core::{DType, Tensor};
 use crate::bench::model_bench::{CONTEXT, ModelPass, time_pass};
 use crate::bench::passes::MemoryReader;
 use crate::bench::suite::Suite;
+use crate::clock;
 use crate::generate::Models;
 use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
 use hunch_core::method::Method;
@@ -42,8 +43,7 @@ enum CurveTiming {
 /// Measures passes of 1 to 16 rows of target and draft model, and drafts of a head and a low-bit copy. The models stay
 /// as they are.
 ///
-/// `stopped` is asked before every pass; `None` when it says yes. `progress` gets rounds done and rounds in all. The
-/// caller fills in the time of the measurement.
+/// `stopped` is asked before every pass; `None` when it says yes. `progress` gets rounds done and rounds in all.
 ///
 /// # Errors
 /// When a pass fails.
@@ -120,7 +120,7 @@ pub fn measure(
     let target = costs(&times, CurveTiming::Target, models.target_name(), (read.0, 1.0), memory_gb_s)?;
     let target = ModelCosts { experts: of_target.counts(), ..target };
     Ok(Some(CostCurve {
-        measured_ms: 0,
+        measured_ms: clock::now(),
         device: compute.name().into(),
         threads: compute.threads().count() as u32,
         memory_gb_s,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 /// Work that the engine runs.
 pub(super) struct Running {
-    /// Number of the generation or measurement.
+    /// Number of the job.
     pub(super) id: u32,
     pub(super) work: RunningWork,
     pub(super) cancel: Arc<AtomicBool>,

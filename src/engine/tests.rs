@@ -38,7 +38,7 @@ fn ask_when_free(engine: &Engine, id: u32) -> Result<()> {
     let begun = Instant::now();
     loop {
         // Only a live engine reports that no model is loaded.
-        match engine.ask(id, |_, _| Ok(())) {
+        match engine.run_and_wait(id, |_, _| Ok(())) {
             Err(Error::Busy(_)) if begun.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(2)),
             ended => return ended,
         }
@@ -61,12 +61,12 @@ fn panic_in_the_sink_releases_the_engine() {
 }
 
 #[test]
-fn panic_in_a_measurement_callback_releases_the_engine() {
+fn panic_in_a_callback_releases_the_engine() {
     let engine = engine();
     let (sender, dropped) = channel();
     let guard = Dropped(sender);
     engine
-        .measure(
+        .run(
             1,
             |_, _| Ok(()),
             move |_: Result<()>| {
@@ -87,7 +87,7 @@ fn panic_of_work_that_unloaded_the_models_reports_that_none_are_left() {
         *models = None;
         panic!("the measurement broke");
     };
-    engine.measure_swapping(1, work, move |ended, loaded| sender.send((ended, loaded)).unwrap()).unwrap();
+    engine.run_swapping(1, work, move |ended, loaded| sender.send((ended, loaded)).unwrap()).unwrap();
     let (result, loaded) = ended.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(result, Err(Error::Internal(_))) && !loaded);
     assert!(matches!(ask_when_free(&engine, 2), Err(Error::NoModel)));
@@ -99,7 +99,7 @@ fn restarts_a_thread_that_ended() {
     let (sender, dropped) = channel();
     let guard = Dropped(sender);
     engine
-        .measure(
+        .run(
             1,
             |_, _| Ok(()),
             move |_: Result<()>| {
@@ -111,7 +111,7 @@ fn restarts_a_thread_that_ended() {
     await_drop(&dropped);
     // The first job may arrive while the thread is ending, and is lost. A later one starts a new thread.
     let begun = Instant::now();
-    while !matches!(engine.ask(2, |_, _| Ok(())), Err(Error::NoModel)) {
+    while !matches!(engine.run_and_wait(2, |_, _| Ok(())), Err(Error::NoModel)) {
         assert!(begun.elapsed() < PATIENCE);
     }
     assert_eq!(engine.running(), None);
@@ -124,10 +124,10 @@ fn job_sent_while_the_thread_ends_does_not_block_the_next_one() {
     for id in 0..200 {
         let ends = |_: Result<()>| panic_any(PanicsWhenDropped);
         let begun = Instant::now();
-        while engine.measure(2 * id, |_, _| Ok(()), ends).is_err() {
+        while engine.run(2 * id, |_, _| Ok(()), ends).is_err() {
             assert!(begun.elapsed() < PATIENCE, "busy for ever");
         }
-        while !matches!(engine.ask(2 * id + 1, |_, _| Ok(())), Err(Error::NoModel)) {
+        while !matches!(engine.run_and_wait(2 * id + 1, |_, _| Ok(())), Err(Error::NoModel)) {
             assert!(begun.elapsed() < PATIENCE, "busy for ever");
         }
     }
@@ -140,7 +140,7 @@ fn shutdown_abandons_a_hanging_thread() {
     let (release, held) = channel::<()>();
     let (sender, begun) = channel();
     engine
-        .measure(
+        .run(
             1,
             |_, _| Ok(()),
             move |_: Result<()>| {
@@ -153,5 +153,5 @@ fn shutdown_abandons_a_hanging_thread() {
     assert!(!engine.shutdown(Duration::from_millis(10)));
     drop(release);
     assert!(engine.shutdown(PATIENCE));
-    assert!(matches!(engine.ask(2, |_, _| Ok(())), Err(Error::Internal(_))));
+    assert!(matches!(engine.run_and_wait(2, |_, _| Ok(())), Err(Error::Internal(_))));
 }

@@ -35,10 +35,10 @@ pub(super) enum Job {
         cancel: Arc<AtomicBool>,
         sink: Box<dyn EventSink>,
     },
-    Measure {
+    Work {
         id: u32,
         kind: RunningWork,
-        work: MeasureWork,
+        work: Work,
         cancel: Arc<AtomicBool>,
     },
     Shutdown,
@@ -49,16 +49,16 @@ impl Job {
     pub(super) fn running(&self) -> Option<Running> {
         let (id, work, cancel) = match self {
             Self::Generate { id, cancel, .. } => (*id, RunningWork::Answer, cancel),
-            Self::Measure { id, kind, cancel, .. } => (*id, *kind, cancel),
+            Self::Work { id, kind, cancel, .. } => (*id, *kind, cancel),
             Self::Load { .. } | Self::Unload { .. } | Self::Shutdown => return None,
         };
         Some(Running { id, work, cancel: cancel.clone() })
     }
 }
 
-/// A measurement job. Takes the models and a function that returns true once the job is cancelled. Returns a
+/// Work of a job. It takes the models and a function that returns true once the job is cancelled. It returns a
 /// callback to run after the engine is released.
-pub(super) type MeasureWork =
+pub(super) type Work =
     Box<dyn FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Box<dyn FnOnce() + Send> + Send>;
 
 /// The channels to the thread.
@@ -146,7 +146,7 @@ impl Job {
                 }
                 let _ = reply.send(idle);
             }
-            Self::Measure { work, cancel, .. } => {
+            Self::Work { work, cancel, .. } => {
                 let callback = work(models, &|| cancel.load(Ordering::Relaxed));
                 release_after(models, occupied);
                 callback();

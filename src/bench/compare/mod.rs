@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use crate::bench::lanes::SLICE;
 use crate::bench::suite::{Suite, SuitePrompt};
+use crate::clock;
 use crate::generate::{LoadPlan, LoadWatch, Models, fresh_seed};
 use batch::{Batch, BatchOutcome, Progress, plan};
 use hunch_core::method::Method;
@@ -55,7 +56,7 @@ pub struct Listener<'a> {
 /// Result of a comparison.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Report on the finished turns, `None` if there is none. The caller fills in its time.
+    /// Report on the finished turns, `None` if there is none.
     pub report: Option<ComparisonReport>,
     /// True if it was stopped.
     pub stopped: bool,
@@ -144,6 +145,7 @@ fn run_batches(
         // Only plain decoding was measured.
         return trouble.map_or(Ok(Outcome { report: None, stopped: true, trouble: None }), Err);
     }
+    let report = ComparisonReport { ended_ms: clock::now(), ..report };
     Ok(Outcome { report: Some(report), stopped: trouble.is_none() && !complete, trouble })
 }
 
