@@ -3,13 +3,13 @@
 //! Synchronous. The engine runs it on its thread, the command line and the benchmarks on theirs.
 
 mod conversation;
+mod cost_priors;
 mod draft_quality;
 mod kept_conversations;
 mod load;
 mod models;
 mod pair_fit;
 mod placement;
-mod predicted;
 mod prompt;
 mod prompt_encoder;
 mod shared_models;

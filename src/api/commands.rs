@@ -54,6 +54,10 @@ macro_rules! with_commands {
             dropped_models(paths: Vec<String>) -> Vec<String>;
             /// Deletes the low-bit copy of a target.
             remove_low_bit_copy(target: String) -> ();
+            /// Lists the data that Hunch made for models.
+            stored_data() -> Vec<StoredData>;
+            /// Deletes such data by its id. Returns the rest.
+            remove_stored_data(id: String) -> Vec<StoredData>;
             /// Shows a model in the system's file manager.
             reveal_model(path: String) -> ();
             /// Returns why the model's chat template cannot be used as it is; null if it can.

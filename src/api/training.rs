@@ -22,7 +22,7 @@ pub struct TrainRequest {
 /// Prediction for a training run, and the state of an earlier one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, TS)]
 pub struct TrainOutlook {
-    /// Disk that the data take, in bytes.
+    /// Disk that the data take in addition to those that are collected, in bytes.
     #[ts(type = "number")]
     pub disk_bytes: u64,
     /// Free bytes of that disk, if known.

@@ -7,7 +7,7 @@ pub use hunch_core::pass_cost::CostCurve;
 pub use hunch_error::{ErrorInfo, RefusalReason};
 pub use hunch_library::types::{
     Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitVerdict, HubCard, HubRepository, HubSearch,
-    HubSearchPage, HubState, Library, LibraryEvent, LoadRequest,
+    HubSearchPage, HubState, Library, LibraryEvent, LoadRequest, StoredData,
 };
 
 pub use super::{

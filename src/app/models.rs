@@ -9,8 +9,7 @@ use crate::generate::LoadPlan;
 use crate::services::load::{self, ModelNames};
 use hunch_error::{Error, Refusal, Result};
 use hunch_library::download::{Downloads, Subscription};
-use hunch_library::types::{Download, Library, LibraryEvent};
-use hunch_library::types::{LoadRequest, ModelEntry};
+use hunch_library::types::{Download, Library, LibraryEvent, LoadRequest, ModelEntry, StoredData};
 use hunch_library::watch::{LibraryWatch, POLL_INTERVAL};
 use hunch_library::{add_folder, are_known, removable, remove, remove_folder, scan, template_note};
 use hunch_model::{low_bit, split};
@@ -163,6 +162,27 @@ impl App {
             return Err(Error::Refused(Refusal::ModelInMemory { name }));
         }
         low_bit::remove_copy(&copy)
+    }
+
+    /// Lists the data that Hunch made for models. Reads samples of all models.
+    pub fn stored_data(&self) -> Vec<StoredData> {
+        hunch_library::stored_data(&self.shared.places)
+    }
+
+    /// Deletes such data by its id, and returns the rest.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] while something runs. [`Refusal::ModelInMemory`] for a copy that is loaded. When nothing has the
+    /// id, or a file cannot be deleted.
+    pub fn remove_stored_data(&self, id: &str) -> Result<Vec<StoredData>> {
+        let _turn = self.shared.models.try_turn()?;
+        self.shared.engine.check_free()?;
+        let file = self.shared.places.data.iter().map(|data| data.join(id)).collect::<Vec<_>>();
+        if let Some(name) = self.in_use(&file) {
+            return Err(Error::Refused(Refusal::ModelInMemory { name }));
+        }
+        hunch_library::remove_stored_data(&self.shared.places, id)?;
+        Ok(self.stored_data())
     }
 
     /// Returns true if a head is on this machine's list, by name or path, or ended the last run while it was loaded.

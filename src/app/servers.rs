@@ -75,8 +75,10 @@ impl ServerKeys {
 
     /// Forgets the key of a server.
     fn forget(&self, server: &StoredServer) -> Result<()> {
-        if let Some(keychain) = self.keychain.as_ref().filter(|_| server.key_in_keychain) {
-            keychain.write(&account(&server.address), None).map_err(|reason| failed(&reason))?;
+        if let Some(keychain) = &self.keychain {
+            let removed = keychain.write(&account(&server.address), None);
+            // An earlier key may be there even if the last one is not, because the keychain refused it.
+            removed.or_else(|reason| if server.key_in_keychain { Err(failed(&reason)) } else { Ok(()) })?;
         }
         self.held.lock().remove(&server.address);
         Ok(())

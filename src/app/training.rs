@@ -80,7 +80,7 @@ impl App {
         let Outlook { needs, place, .. } = self.outlook(request)?;
         let (rows, _) = collected(&place.folder).unwrap_or_default();
         Ok(TrainOutlook {
-            disk_bytes: needs.disk,
+            disk_bytes: needs.disk.saturating_sub(needs.held),
             disk_free: hunch_library::download::free_space(&place.folder),
             collect_seconds: needs.collecting,
             fit_seconds: needs.fitting,

@@ -192,14 +192,14 @@ impl ConversationResources {
         if *learnt_under != options {
             (*learnt_under, *depth) = (options, DepthController::default());
         }
-        depth.expect_passes(shared.predicted.passes());
-        if let Some(warm) = shared.predicted.warm {
+        depth.expect_passes(shared.cost_priors.passes());
+        if let Some(warm) = shared.cost_priors.warm {
             depth.expect_plain(warm.plain_ms);
             warm.row.into_iter().for_each(|row| depth.expect_row(row));
         }
         for (i, stage) in proposers.loaded_stages(method).into_iter().enumerate() {
             let by_bytes = || expected_cost(stage, &**target, proposers).unwrap_or(0.0);
-            depth.expect_cost(i, shared.predicted.draft_cost(stage).unwrap_or_else(by_bytes));
+            depth.expect_cost(i, shared.cost_priors.draft_cost(stage).unwrap_or_else(by_bytes));
             if let Some(fit) = shared.fit.filter(|_| stage.needs() == Needs::DraftModel) {
                 depth.expect_fit(i, fit);
             }

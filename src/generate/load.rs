@@ -11,12 +11,11 @@ use super::PromptEncoder;
 use super::placement::{self, Placed};
 use hunch_core::model::LanguageModel;
 use hunch_core::propose::draft_model::DraftModel;
-use hunch_core::propose::head::Head;
 use hunch_core::propose::retrieval::TextIndex;
 use hunch_error::{Error, Refusal, Result};
 use hunch_model::decoder::{Decoder, WarmTimes};
 use hunch_model::device::{Compute, DraftDevice};
-use hunch_model::heads;
+use hunch_model::heads::{self, UsualHead};
 use hunch_model::spec::ModelSpec;
 use hunch_model::split;
 use hunch_model::text::{Tokenizer, Translation};
@@ -148,14 +147,6 @@ pub(super) struct InMemory {
     pub(super) head: UsualHead,
 }
 
-/// The head that drafts for a target.
-#[derive(Default)]
-pub(super) struct UsualHead {
-    pub(super) head: Option<Head>,
-    /// Why the target's own MTP layer does not draft, if it has one that cannot.
-    pub(super) note: Option<String>,
-}
-
 /// A loaded draft model.
 pub(super) struct DraftInMemory {
     pub(super) model: DraftModel,
@@ -268,7 +259,7 @@ impl OpenedModels {
             Some(path) => {
                 UsualHead { head: Some(heads::open(path, &target, &decoder, compute)?), note: None }
             }
-            None => usual_head(plan.heads.as_deref(), &target, &decoder, compute)?,
+            None => heads::usual(plan.heads.as_deref(), &target, &decoder, compute)?,
         };
         Ok(InMemory { origin, target: decoder, warm, draft, head })
     }
@@ -286,33 +277,6 @@ pub(super) fn read_draft(
     let bytes = draft.file.weight_bytes();
     let tracker = LoadTracker::of(plan, bytes * placement::reads(plan.draft_device, bytes, compute));
     DraftInMemory::read(draft, &tracker, plan.draft_device, compute).map(Some)
-}
-
-/// Loads the newest head in the folder that was trained for the target, else the MTP layer in its file, else the
-/// shipped one.
-pub(super) fn usual_head(
-    folder: Option<&Path>,
-    target: &WeightFile,
-    decoder: &Decoder,
-    compute: &Compute,
-) -> Result<UsualHead> {
-    for path in folder.map_or(Ok(Vec::new()), |folder| heads::in_folder(folder, target))? {
-        match heads::open(&path, target, decoder, compute) {
-            Ok(head) => return Ok(UsualHead { head: Some(head), note: None }),
-            // The model is of use without it.
-            Err(error) => tracing::warn!("A trained head could not be loaded. {error}"),
-        }
-    }
-    let note = match heads::of_target(target, decoder, compute) {
-        Ok(None) => None,
-        Ok(head) => return Ok(UsualHead { head, note: None }),
-        Err(error) => {
-            let note = heads::note_on_layer(&error);
-            tracing::warn!("{note}");
-            Some(note)
-        }
-    };
-    Ok(UsualHead { head: heads::shipped_for(target, decoder, compute)?, note })
 }
 
 /// Opens and checks a draft model for a target with `target_bytes` of weights.

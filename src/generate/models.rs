@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::conversation::{ConversationResources, GenerationResources};
+use super::cost_priors::CostPriors;
 use super::kept_conversations::{CacheLimits, CacheUse, KeptConversations};
-use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin, UsualHead};
+use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
 use super::pair_fit;
-use super::predicted::PredictedCosts;
 use super::shared_models::SharedModels;
 use super::{GenerationPlan, Prompt, PromptEncoder};
 use hunch_error::Result;
@@ -24,7 +24,7 @@ use hunch_core::propose::{MethodOptions, Needs, Proposers};
 use hunch_core::token::TokenId;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
-use hunch_model::heads;
+use hunch_model::heads::{self, UsualHead};
 use hunch_model::text::{Tokenizer, check_vocabularies};
 use hunch_model::weights::WeightFile;
 use parking_lot::Mutex;
@@ -80,7 +80,7 @@ impl Models {
             decoder: Arc::new(Mutex::new(target.forked())),
             encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
             device: compute.name(),
-            predicted: PredictedCosts::of_target(&target, warm, compute),
+            cost_priors: CostPriors::of_target(&target, warm, compute),
             fit: None,
             target_note: load::device_note(&target),
             draft_note: None,
@@ -296,7 +296,7 @@ impl Models {
             None => {
                 let file = WeightFile::open(&own.target)?;
                 let decoder = self.shared.decoder.lock();
-                other.set_head(load::usual_head(own.heads.as_deref(), &file, &decoder, compute)?, None);
+                other.set_head(heads::usual(own.heads.as_deref(), &file, &decoder, compute)?, None);
             }
             Some(path) if own.head.as_deref() == Some(path) => {}
             Some(path) => {

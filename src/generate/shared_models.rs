@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::PromptEncoder;
+use super::cost_priors::CostPriors;
 use super::load::{DraftInMemory, Origin};
-use super::predicted::PredictedCosts;
 use hunch_core::depth::PairFit;
 use hunch_model::decoder::Decoder;
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ pub(super) struct SharedModels {
     /// Name of the device.
     pub(super) device: &'static str,
     /// Predicted times of passes.
-    pub(super) predicted: PredictedCosts,
+    pub(super) cost_priors: CostPriors,
     /// Fit of the draft model, if it was measured.
     pub(super) fit: Option<PairFit>,
     /// Sentence on replacements of kernels for the target.
@@ -38,7 +38,7 @@ pub(super) struct SharedModels {
 impl SharedModels {
     /// Records what is known of a draft model from its load, or that there is none.
     pub(super) fn set_draft(&mut self, draft: Option<&DraftInMemory>, fit: Option<PairFit>) {
-        self.predicted.draft_ms = draft.and_then(|draft| draft.expected_ms);
+        self.cost_priors.draft_ms = draft.and_then(|draft| draft.expected_ms);
         self.draft_placement = draft.and_then(|draft| draft.placement.clone());
         if let Some(placement) = &self.draft_placement {
             tracing::info!("{placement}");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hunch_core::chat::Role;
 use hunch_error::{Error, Result};
+use hunch_model::heads;
 use hunch_model::spec::ModelSpec;
 
 use super::texts::{TextSource, conversation_messages};
@@ -12,7 +13,7 @@ use crate::train::acceptance::{self, DraftAcceptance};
 use crate::train::export;
 use crate::train::kind::HeadKind;
 use crate::train::prompts;
-use crate::train::shards::{ShardStore, collected};
+use crate::train::shards::{self, ShardStore, collected};
 use crate::train::target::layers;
 use crate::train::{self, Recipe, TrainPlan, TrainReport, TrainWatch, TrainingTarget};
 
@@ -90,12 +91,7 @@ pub fn train(
     let kind = plan.recipe.kind;
     let name = if kind == HeadKind::Eagle { "head".into() } else { kind.file("head.gguf") };
     let fresh = out.map_or_else(|| folder.join(name), Path::to_path_buf);
-    let target_name = hunch_library::short_name(&target.path);
-    let place = heads.join(if kind == HeadKind::Eagle {
-        format!("{target_name}-eagle")
-    } else {
-        format!("{target_name}.gguf")
-    });
+    let place = place_for(kind, heads, &hunch_library::short_name(&target.path), &target.fingerprint()?);
     if out.is_none() {
         export::check_place(kind, &place)?;
     }
@@ -112,6 +108,16 @@ pub fn train(
     export::check_place(kind, &place)?;
     export::copy(kind, &fresh, &place)?;
     Ok(Trained { report, in_use, place, installed: true })
+}
+
+/// Returns the place of a head in the folder of heads, named after its target. The head of another model of that name
+/// keeps its place.
+fn place_for(kind: HeadKind, heads: &Path, target_name: &str, fingerprint: &str) -> PathBuf {
+    let ending = if kind == HeadKind::Eagle { "-eagle" } else { ".gguf" };
+    let numbers = std::iter::once(String::new()).chain((2..).map(|number| format!("-{number}")));
+    let mut places = numbers.map(|number| heads.join(format!("{target_name}{number}{ending}")));
+    let is_of_other = |place: &PathBuf| heads::trained_for(place).is_some_and(|of| of != fingerprint);
+    places.find(|place| !is_of_other(place)).expect("names never end")
 }
 
 /// Measures the head that decoding uses now.
@@ -236,8 +242,13 @@ pub fn needs(spec: &ModelSpec, recipe: &Recipe, tokens: u64, folder: &Path, spee
 /// Removes the data and checkpoints of a target. Heads that are in use stay.
 ///
 /// # Errors
-/// [`Error::Io`] if the folder cannot be removed.
+/// [`Error::Io`] if the folder cannot be removed, [`Refusal::TrainedElsewhere`] while another program trains with it.
 pub fn discard(folder: &Path) -> Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    // Held until the folder is gone, so that no run begins in it.
+    let _lock = shards::lock(folder)?;
     match std::fs::remove_dir_all(folder) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::Io { action: "remove", path: folder.into(), source })
@@ -250,6 +261,24 @@ pub fn discard(folder: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::store::Store;
+
+    #[test]
+    fn head_of_another_model_of_the_same_name_keeps_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |fingerprint| place_for(HeadKind::Eagle, folder.path(), "model", fingerprint);
+        let named = |name: &str| folder.path().join(name);
+        assert_eq!(place("first"), named("model-eagle"));
+        let trained = |name: &str, target: &str| {
+            std::fs::create_dir(named(name)).unwrap();
+            let config = serde_json::json!({ heads::TARGET_IN_CONFIG: target });
+            std::fs::write(named(name).join("config.json"), config.to_string()).unwrap();
+        };
+        trained("model-eagle", "first");
+        assert_eq!((place("first"), place("second")), (named("model-eagle"), named("model-2-eagle")));
+        trained("model-2-eagle", "second");
+        assert_eq!((place("second"), place("third")), (named("model-2-eagle"), named("model-3-eagle")));
+        assert_eq!(place_for(HeadKind::Mlp, folder.path(), "model", "third"), named("model.gguf"));
+    }
 
     #[test]
     fn prompts_come_from_all_conversations_once_each() {

@@ -21,11 +21,19 @@ const WEEKLY: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub(super) fn list(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder(path)).into_iter().flatten().flatten();
     let mut copies: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_dated))
         .map(|entry| entry.path())
-        .filter(|copy| copy.extension().is_some_and(|extension| extension == "db"))
         .collect();
     copies.sort();
     copies
+}
+
+/// Returns whether a file is named as [`make`] names copies, such as `2026-11-30-014212.123.db`. Others in the folder
+/// are not Hunch's.
+fn is_dated(name: &str) -> bool {
+    const FORM: &str = "0000-00-00-000000.000.db";
+    let fits = |(byte, form): (u8, u8)| if form == b'0' { byte.is_ascii_digit() } else { byte == form };
+    name.len() == FORM.len() && name.bytes().zip(FORM.bytes()).all(fits)
 }
 
 /// Finds the copy with this name. Returns `None` for any other name, so a path cannot be passed.
@@ -74,7 +82,8 @@ pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
     // SQLite does not sync this file.
     atomic_file::place(&unfinished, &copy).map_err(io)?;
     let copies = list(path);
-    for old in &copies[..copies.len().saturating_sub(KEPT)] {
+    // Copies of a clock that was ahead sort after the new one.
+    for old in copies[..copies.len().saturating_sub(KEPT)].iter().filter(|old| **old != copy) {
         // It may hold what has been deleted since.
         if let Err(error) = fs::remove_file(old) {
             tracing::warn!("The old copy {} was not removed. {error}", old.display());
@@ -85,9 +94,8 @@ pub(super) fn make(connection: &Connection, path: &Path) -> Result<PathBuf> {
 
 /// Returns whether the newest copy is a week old, or missing.
 pub(super) fn is_due(path: &Path) -> bool {
-    let newest = list(path).pop();
-    let age = newest.and_then(|copy| fs::metadata(copy).ok()?.modified().ok()?.elapsed().ok());
-    age.is_none_or(|age| age >= WEEKLY)
+    let age = |copy: PathBuf| fs::metadata(copy).ok()?.modified().ok()?.elapsed().ok();
+    list(path).into_iter().filter_map(age).min().is_none_or(|newest| newest >= WEEKLY)
 }
 
 #[cfg(test)]
@@ -110,10 +118,25 @@ mod tests {
         }
         assert_eq!(list(&path), made[2..]);
         assert!(!is_due(&path), "the newest is of today");
-        let newest = fs::File::options().write(true).open(&made[4]).unwrap();
-        newest.set_modified(std::time::SystemTime::now() - WEEKLY).unwrap();
+        for copy in &made[2..] {
+            let copy = fs::File::options().write(true).open(copy).unwrap();
+            copy.set_modified(std::time::SystemTime::now() - WEEKLY).unwrap();
+        }
         assert!(is_due(&path), "the newest is a week old");
-        let copy = Store::open_read_only(&made[4]).unwrap();
+        // A clock that was ahead left copies of the future, and a person a file of their own.
+        let theirs = path.with_file_name("backups").join("2019 chats.db");
+        fs::write(&theirs, "mine").unwrap();
+        for old in &made[2..4] {
+            fs::rename(
+                old,
+                old.with_file_name(format!("3{}", &old.file_name().unwrap().to_str().unwrap()[1..])),
+            )
+            .unwrap();
+        }
+        let last = make(&store.connection(), &path).unwrap();
+        assert!(last.exists() && theirs.exists() && list(&path).contains(&last));
+        assert!(!list(&path).contains(&theirs) && !is_due(&path));
+        let copy = Store::open_read_only(&last).unwrap();
         assert_eq!(copy.conversations().unwrap().len(), 5);
     }
 }

@@ -172,6 +172,14 @@ impl CollectedAnswer {
     }
 }
 
+/// Locks a folder of data for one run.
+///
+/// # Errors
+/// [`Refusal::TrainedElsewhere`] if another program holds it, [`Error::Io`] if it cannot be locked.
+pub fn lock(folder: &Path) -> Result<FileLock> {
+    Ok(FileLock::acquire(&folder.join("lock"), Duration::ZERO)?.ok_or(Refusal::TrainedElsewhere)?)
+}
+
 impl ShardStore {
     /// Opens or creates the store of a target and seed, with the states of the target's taps.
     ///
@@ -201,8 +209,7 @@ impl ShardStore {
     ) -> Result<Self> {
         let io = |source| Error::Io { action: "write", path: folder.to_path_buf(), source };
         std::fs::create_dir_all(folder).map_err(io)?;
-        let lock =
-            FileLock::acquire(&folder.join("lock"), Duration::ZERO)?.ok_or(Refusal::TrainedElsewhere)?;
+        let lock = lock(folder)?;
         let origin = DataOrigin {
             name: target.rows.name.clone(),
             fingerprint: hunch_model::low_bit::fingerprint(&target.path)?,

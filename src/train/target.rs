@@ -91,15 +91,7 @@ impl TrainingTarget {
     /// # Errors
     /// If the target's file cannot be read.
     pub fn usual_head(&self, folder: &Path) -> Result<Option<Head>> {
-        for path in heads::in_folder(folder, &self.file)? {
-            if let Ok(head) = self.load_head(&path) {
-                return Ok(Some(head));
-            }
-        }
-        if let Ok(Some(head)) = heads::of_target(&self.file, &self.decoder, &self.compute) {
-            return Ok(Some(head));
-        }
-        heads::shipped_for(&self.file, &self.decoder, &self.compute)
+        Ok(heads::usual(Some(folder), &self.file, &self.decoder, &self.compute)?.head)
     }
 
     /// Returns what a head names its target by.

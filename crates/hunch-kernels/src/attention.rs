@@ -144,8 +144,8 @@ impl VisibleSlots {
     }
 }
 
-/// Number of positions per task.
-const SPAN: usize = 128;
+/// Number of positions per task. Each has partial results of its own.
+pub const SPAN: usize = 128;
 /// Number of positions scored between two updates of the running maximum.
 ///
 /// Small enough that keys and values stay in the L1 cache while all rows and heads use them.

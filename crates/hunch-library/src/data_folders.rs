@@ -47,7 +47,10 @@ pub fn skip_sets_folder_in(data: &Path) -> PathBuf {
 }
 
 /// Name of the folder of low-bit copies in the data folder.
-const LOW_BIT_FOLDER: &str = "low-bit";
+pub(super) const LOW_BIT_FOLDER: &str = "low-bit";
+
+/// Name of the folder of training data in the data folder.
+pub(super) const DRAFTERS_FOLDER: &str = "drafters";
 
 /// Name of the folder of trained heads in the data folder.
 pub const HEADS_FOLDER: &str = "heads";
@@ -75,7 +78,7 @@ pub fn training_folder(target: &Path, seed: u64) -> Result<PathBuf> {
 /// If the target cannot be read.
 pub fn training_folder_in(data: &Path, target: &Path, seed: u64) -> Result<PathBuf> {
     let name = format!("{}-{}-seed-{seed}", short_name(target), low_bit::fingerprint(target)?);
-    Ok(data.join("drafters").join(name))
+    Ok(data.join(DRAFTERS_FOLDER).join(name))
 }
 
 /// Returns the path of the conversation database.

@@ -4,6 +4,7 @@
 use crate::types::{Fit, FitVerdict, MachineMemory, PredictedMemory, SmallerChoice};
 use hunch_core::limits::MAX_ROWS;
 use hunch_error::Result;
+use hunch_kernels::attention::SPAN as CPU_SPAN;
 use hunch_kernels::experts::ExpertStack;
 use hunch_kernels::{WeightMatrix, WeightType};
 use hunch_model::decoder::{Backend, Execution};
@@ -20,10 +21,6 @@ const DEFAULT_CONTEXT: usize = 8192;
 const MIN_CONTEXT: u32 = 1024;
 /// Below this share of free memory, the verdict is [`FitVerdict::Tight`].
 const TIGHT_MARGIN: f64 = 0.1;
-/// Prefill batch on the CPU and on a GPU, in rows.
-const PREFILL_ROWS: (u64, u64) = (32, 256);
-/// Positions per attention block on the CPU.
-const ATTENTION_BLOCK: u64 = 128;
 /// Bytes for the program itself: code, threads, temporary buffers during loading. Measured on Linux.
 const PROGRAM_BYTES: u64 = 16 << 20;
 /// Bytes of tokeniser and header per vocabulary entry: text, merges, lookup tables. Measured with
@@ -212,7 +209,7 @@ fn in_memory(info: &TensorInfo, execution: &Execution) -> u64 {
 
 /// Returns the scratch bytes of a pass: fixed, and per token of context for attention.
 fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
-    let rows = if *backend == Backend::Cpu { PREFILL_ROWS.0 } else { PREFILL_ROWS.1 };
+    let rows = backend.prefill_rows() as u64;
     let (heads, keys) = (spec.n_head as u64, spec.widest_keys() as u64);
     let width = spec.widest_queries() as u64 / heads;
     let (n_embd, n_ff) = (spec.n_embd as u64, spec.n_ff as u64);
@@ -233,7 +230,7 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
     let of_layers = spec.per_layer.map_or(0, |of| 3 * (spec.n_layer * of.width) as u64);
     let usual_row = 3 * n_embd + heads * width + projected + 3 * n_ff + of_experts + of_layers;
     let (row_bytes, attention) = match backend {
-        Backend::Cpu => (4 * usual_row, (4 * rows * heads * (width + 2)) as f64 / ATTENTION_BLOCK as f64),
+        Backend::Cpu => (4 * usual_row, (4 * rows * heads * (width + 2)) as f64 / CPU_SPAN as f64),
         Backend::Metal => {
             // The input of a product is kept as codes, halves and floats, with scales and sums.
             let of_net = spec.delta_net.map_or(0, |net| net.output_width() as u64);

@@ -89,6 +89,10 @@ fn with_companions(path: &Path, mut files: Vec<PathBuf>) -> Vec<PathBuf> {
 fn has_other_weights(folder: &Path, files: &[PathBuf]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return true };
     let is_weights = |path: &Path| {
+        // "._NAME" holds attributes of a file, on volumes of other systems.
+        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
+            return false;
+        }
         let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
         extension
             .is_some_and(|extension| ["gguf", "safetensors", "bin", "pth"].iter().any(|e| extension == *e))

@@ -7,6 +7,7 @@ mod fit;
 mod hub;
 mod models;
 mod pairs;
+mod stored;
 
 pub use catalogue::{Catalogue, CatalogueCheck, CatalogueModel, CatalogueRole, CheckSource, MemoryClass};
 pub use downloads::{
@@ -21,3 +22,4 @@ pub use pairs::{
     CostSource, DraftOffer, DraftOffers, HeadOffer, LowBitOffer, MeasuredSpeedup, PairVerdict,
     PredictedSpeedup,
 };
+pub use stored::{StoredData, StoredKind};

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::locked_json;
 use hunch_error::{Error, Result};
-use hunch_model::split;
 use hunch_model::text::{Vocabulary, VocabularyVerdict};
+use hunch_model::{model_folder, split};
 
 /// Limit of cached files. When it is reached, the cache is cleared.
 const MAX_FILES: usize = 1000;
@@ -87,12 +87,18 @@ impl Vocabularies {
     }
 }
 
-/// Returns a key of the file's contents: size, modification time and path.
+/// Returns a key of the contents that a vocabulary is read from: path, sizes and modification times. The settings of a
+/// model folder count too.
 fn identity(path: &Path) -> Result<String> {
+    let stamp = |meta: std::fs::Metadata| {
+        let changed = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        format!("{} {} ", meta.len(), changed.map_or(0, |time| time.as_nanos()))
+    };
     let io = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
-    let meta = std::fs::metadata(path).map_err(io)?;
-    let changed = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    Ok(format!("{} {} {}", meta.len(), changed.map_or(0, |time| time.as_nanos()), path.display()))
+    let weights = stamp(std::fs::metadata(path).map_err(io)?);
+    let settings = model_folder::settings_files(path).into_iter();
+    let settings = settings.filter_map(|file| std::fs::metadata(file).ok()).map(stamp);
+    Ok(weights + &settings.collect::<String>() + &path.display().to_string())
 }
 
 /// Returns the number of entries and their digest.

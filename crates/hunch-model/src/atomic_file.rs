@@ -3,7 +3,7 @@
 //! and their formats with the owners of the files.
 
 use std::fs::{File, Permissions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use hunch_error::{Error, Result};
@@ -40,9 +40,45 @@ pub fn copy_new(from: &Path, to: &Path) -> Result<()> {
     let mut unfinished = create_in_folder_of(to).map_err(io)?;
     std::io::copy(&mut source, unfinished.as_file_mut()).map_err(io)?;
     unfinished.as_file().sync_all().map_err(io)?;
-    unfinished.persist_noclobber(to).map_err(|refused| io(refused.error))?;
+    let unfinished = unfinished.into_temp_path();
+    if !rename_to_new(&unfinished, to).map_err(io)? {
+        return Err(io(ErrorKind::AlreadyExists.into()));
+    }
     sync_parent(to);
     Ok(())
+}
+
+/// Renames a file without replacing an existing one. Returns `false` if one exists. Volumes without
+/// exclusive rename or hard links, such as memory sticks, are checked first: a file created between check
+/// and rename is replaced.
+///
+/// # Errors
+/// If the file cannot be renamed.
+pub fn rename_to_new(from: &Path, to: &Path) -> std::io::Result<bool> {
+    match rename_exclusively(from, to) {
+        Ok(()) => return Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+        // The fallback works without it, and reports any other error.
+        Err(_) => {}
+    }
+    match std::fs::hard_link(from, to) {
+        Ok(()) => std::fs::remove_file(from)?,
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+        Err(_) if std::fs::symlink_metadata(to).is_ok() => return Ok(false),
+        Err(_) => std::fs::rename(from, to)?,
+    }
+    Ok(true)
+}
+
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+fn rename_exclusively(from: &Path, to: &Path) -> std::io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+fn rename_exclusively(_from: &Path, _to: &Path) -> std::io::Result<()> {
+    Err(ErrorKind::Unsupported.into())
 }
 
 /// Opens a file to be copied.

@@ -55,6 +55,14 @@ impl Backend {
         }
     }
 
+    /// Returns the rows of a pass over a prompt.
+    pub fn prefill_rows(&self) -> usize {
+        match self {
+            Self::Cpu => CPU_PREFILL_ROWS,
+            Self::Metal | Self::Candle { .. } => METAL_PREFILL_ROWS,
+        }
+    }
+
     /// Returns the number type of caches. Only those of the CPU kernels can be chosen.
     pub fn kv(&self, on_cpu: KvType) -> KvType {
         match self {
@@ -543,8 +551,9 @@ impl Decoder {
     }
 }
 
-/// Rows of the passes that warm a GPU up. Other numbers of rows use the same kernels.
-const WARM_UP_ROWS: [usize; 6] = [1, 2, 4, 8, 16, 33];
+/// Rows of the passes that warm a GPU up: each tile of [`TileRows`](crate::metal::products::TileRows) once. Other
+/// numbers of rows use the same kernels.
+const WARM_UP_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 33];
 
 /// Passes of one row on the CPU, one after the other, that may be no faster than the fastest before the weights count as
 /// warm.
@@ -649,10 +658,7 @@ impl LanguageModel for Decoder {
     }
 
     fn prefill_rows(&self) -> usize {
-        match self.execution.backend {
-            Backend::Cpu => CPU_PREFILL_ROWS,
-            Backend::Metal | Backend::Candle { .. } => METAL_PREFILL_ROWS,
-        }
+        self.execution.backend.prefill_rows()
     }
 
     fn forward(&mut self, step: Step<'_>) -> hunch_core::error::Result<StepOutput> {

@@ -74,20 +74,6 @@ const ACCEPTANCE: &str = "hunch-head.acceptance";
 const SHIPPED: [(&str, &[u8]); 1] =
     [("smollm2-135m-instruct.gguf", include_bytes!("../heads/smollm2-135m-instruct.gguf"))];
 
-/// Loads the head that ships with Hunch for a target, if there is one.
-///
-/// # Errors
-/// If the target's file cannot be read, or memory is short.
-pub fn shipped_for(target: &WeightFile, decoder: &Decoder, compute: &Compute) -> Result<Option<Head>> {
-    for (name, bytes) in SHIPPED {
-        let file = WeightFile::embedded(name, bytes)?;
-        if file.gguf().str(TARGET) == Some(&fingerprint(target)?) {
-            return load(&file, target, decoder, compute).map(Some);
-        }
-    }
-    Ok(None)
-}
-
 /// Loads the MTP layer in a target's own file. `None` if it has none.
 ///
 /// # Errors
@@ -144,7 +130,7 @@ pub fn in_folder(folder: &Path, target: &WeightFile) -> Result<Vec<PathBuf>> {
 
 /// Returns the fingerprint of the target that a head of Hunch was trained for: a GGUF file, or the folder of an EAGLE
 /// head. `None` for other files and for heads of others.
-fn trained_for(path: &Path) -> Option<String> {
+pub fn trained_for(path: &Path) -> Option<String> {
     if path.is_dir() {
         return config::read(path).ok()?[TARGET_IN_CONFIG].as_str().map(str::to_owned);
     }
@@ -253,8 +239,58 @@ pub fn outlook(path: &Path, target: &WeightFile, compute: &Compute) -> Result<He
     memory::of_own(WeightFile::open(path)?.gguf(), target, compute)
 }
 
-/// Predicts the memory of the head that drafts for a target by itself. It is the newest one in the folder that was
-/// trained for the target, else the MTP layer in its file, else the shipped one. `None` if there is none.
+/// The head that drafts for a target unless another is chosen.
+#[derive(Default)]
+pub struct UsualHead {
+    /// The head, if there is one.
+    pub head: Option<Head>,
+    /// Why the target's own MTP layer does not draft, if it has one that cannot.
+    pub note: Option<String>,
+}
+
+/// Loads the newest head in a folder that was trained for a target, else the MTP layer in its file, else the shipped one.
+///
+/// # Errors
+/// If the target's file cannot be read, or memory is short.
+pub fn usual(
+    folder: Option<&Path>,
+    target: &WeightFile,
+    decoder: &Decoder,
+    compute: &Compute,
+) -> Result<UsualHead> {
+    for path in folder.map_or(Ok(Vec::new()), |folder| in_folder(folder, target))? {
+        match open(&path, target, decoder, compute) {
+            Ok(head) => return Ok(UsualHead { head: Some(head), note: None }),
+            // The model is of use without it.
+            Err(error) => tracing::warn!("A trained head could not be loaded. {error}"),
+        }
+    }
+    let note = match of_target(target, decoder, compute) {
+        Ok(None) => None,
+        Ok(head) => return Ok(UsualHead { head, note: None }),
+        Err(error) => {
+            let note = note_on_layer(&error);
+            tracing::warn!("{note}");
+            Some(note)
+        }
+    };
+    let shipped = shipped(target)?.map(|file| load(&file, target, decoder, compute)).transpose()?;
+    Ok(UsualHead { head: shipped, note })
+}
+
+/// Returns the file of the head that ships with Hunch for a target, if there is one.
+fn shipped(target: &WeightFile) -> Result<Option<WeightFile>> {
+    for (name, bytes) in SHIPPED {
+        let file = WeightFile::embedded(name, bytes)?;
+        if file.gguf().str(TARGET) == Some(&fingerprint(target)?) {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+/// Predicts the memory of the head that drafts for a target by itself. It is chosen as in
+/// [`usual`]. `None` if there is none.
 ///
 /// # Errors
 /// If the target's file cannot be read.
@@ -271,13 +307,8 @@ pub fn usual_memory(
     if let Ok(Some(head)) = mtp::outlook(target, compute) {
         return Ok(Some(head.memory));
     }
-    for (name, bytes) in SHIPPED {
-        let file = WeightFile::embedded(name, bytes)?;
-        if file.gguf().str(TARGET) == Some(&fingerprint(target)?) {
-            return memory::of_own(file.gguf(), target, compute).map(|head| Some(head.memory));
-        }
-    }
-    Ok(None)
+    let memory = |file: WeightFile| memory::of_own(file.gguf(), target, compute).map(|head| head.memory);
+    shipped(target)?.map(memory).transpose()
 }
 
 /// Opens a head of any kind and loads it for a target. It is a published folder or file, an MTP layer in a file of its

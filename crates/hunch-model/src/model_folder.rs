@@ -94,6 +94,14 @@ pub fn settings_files(path: &Path) -> Vec<PathBuf> {
     is_safetensors(path).then(|| folder_of(path)).flatten().map(files).unwrap_or_default()
 }
 
+/// Returns the most bytes that are read of a settings file. A larger one is refused.
+pub fn most_bytes(name: &str) -> u64 {
+    match name {
+        "tokenizer.json" | "model.safetensors.index.json" => MAX_LARGE,
+        _ => MAX_SMALL,
+    }
+}
+
 /// Returns the names of the files in `model.safetensors.index.json`. `None` without a readable index.
 fn indexed_files(folder: &Path) -> Option<BTreeSet<String>> {
     let index = read_json(&folder.join("model.safetensors.index.json"), MAX_LARGE).ok().flatten()?;

@@ -50,7 +50,10 @@ pub fn is_safetensors(path: &Path) -> bool {
 
 /// Returns the safetensors files at a path: the file itself, or all of a folder in the order of their names.
 pub(crate) fn files_at(path: &Path) -> Vec<PathBuf> {
-    let is_own = |path: &PathBuf| is_safetensors(path);
+    // Hidden ones are no weights: macOS keeps attributes of files on other systems' volumes in "._NAME".
+    let is_hidden =
+        |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let is_own = |path: &PathBuf| is_safetensors(path) && !is_hidden(path);
     if !path.is_dir() {
         return Some(path.to_path_buf()).filter(is_own).into_iter().collect();
     }

@@ -5,7 +5,7 @@ use hunch::bench::compare::report::CompareEvent;
 use hunch::services::texts::TextSource;
 use hunch_library::types::{
     Catalogue, Download, DownloadRequest, DraftOffers, Fit, FitVerdict, HubCard, HubRepository, HubSearch,
-    HubSearchPage, HubState, Library, LibraryEvent, LoadRequest,
+    HubSearchPage, HubState, Library, LibraryEvent, LoadRequest, StoredData,
 };
 
 use super::{CommandResult, Shell, Sink};
@@ -31,6 +31,14 @@ pub(super) fn remove_model(shell: &Shell, path: String) -> CommandResult<Library
 pub(super) fn remove_low_bit_copy(shell: &Shell, target: String) -> CommandResult<()> {
     check_models(shell, [target.as_str()])?;
     shell.with_app(|app| app.remove_low_bit_copy(&target))
+}
+
+pub(super) fn stored_data(shell: &Shell) -> CommandResult<Vec<StoredData>> {
+    shell.with_app(|app| Ok(app.stored_data()))
+}
+
+pub(super) fn remove_stored_data(shell: &Shell, id: String) -> CommandResult<Vec<StoredData>> {
+    shell.with_app(|app| app.remove_stored_data(&id))
 }
 
 pub(super) fn dropped_models(shell: &Shell, paths: Vec<String>) -> CommandResult<Vec<String>> {

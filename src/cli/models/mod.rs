@@ -10,6 +10,7 @@ mod pairs;
 mod pull;
 mod remove;
 mod search;
+mod storage;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -36,6 +37,8 @@ enum ModelsCommand {
     Rm(remove::RemoveArgs),
     /// List the folders that are searched, add one or remove one
     Folders(folders::FoldersArgs),
+    /// List what Hunch stores for models: low-bit copies, training data, trained drafters; and delete it
+    Storage(storage::StorageArgs),
     /// Predict the memory of a model with its draft, and suggest what would fit instead
     Fit(fit::FitArgs),
     /// List draft models for a target, installed and in the catalogue, with verdict and expected speedup
@@ -58,6 +61,7 @@ pub(crate) fn run(args: &ModelsArgs) -> Result<()> {
         Some(ModelsCommand::Inspect(inspect)) => inspect::run(inspect, &places, args.json),
         Some(ModelsCommand::Rm(remove)) => remove::run(remove, &places, args.json),
         Some(ModelsCommand::Folders(folders)) => folders::run(folders, &places, args.json),
+        Some(ModelsCommand::Storage(storage)) => storage::run(storage, &places, args.json),
         Some(ModelsCommand::Fit(fit)) => fit::run(fit, &places, args.json),
         Some(ModelsCommand::Pairs(pairs)) => pairs::run(pairs, &places, args.json),
         Some(ModelsCommand::Catalogue) => catalogue::run(args.json),

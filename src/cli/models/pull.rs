@@ -82,7 +82,10 @@ pub(super) fn run(args: &PullArgs, json: bool) -> Result<()> {
                     "Paused at {}. Run the same command to resume.",
                     render::bytes(download.done_bytes)
                 );
-                return Ok(());
+                if json {
+                    print_json(&download)?;
+                }
+                return Err(Error::Stopped.into());
             }
             _ => {}
         }
@@ -91,12 +94,16 @@ pub(super) fn run(args: &PullArgs, json: bool) -> Result<()> {
 }
 
 fn done(download: &Download, json: bool) -> Result<()> {
-    let mut out = std::io::stdout().lock();
     if json {
-        return Ok(writeln!(out, "{}", serde_json::to_string(download)?)?);
+        return print_json(download);
     }
+    let mut out = std::io::stdout().lock();
     let path = download.path.as_deref().unwrap_or_default();
     Ok(writeln!(out, "Downloaded {} to {path}", render::line(&download.name))?)
+}
+
+fn print_json(download: &Download) -> Result<()> {
+    Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(download)?)?)
 }
 
 fn line(download: &Download) -> String {

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::partial_state::PartialDownload;
 use crate::hub::{RemoteFile, is_folder, local_file};
 use hunch_error::{Error, Refusal, Result};
-use hunch_model::atomic_file::sync_parent;
+use hunch_model::atomic_file::{self, sync_parent};
 use hunch_model::gguf::Gguf;
 use hunch_model::hex;
 
@@ -243,36 +243,10 @@ fn undo(partial: &PartialDownload, renamed: &[(usize, &Path)]) -> Result<()> {
     Ok(())
 }
 
-/// Renames a file without replacing an existing one. Returns `false` if one exists. Volumes without
-/// exclusive rename or hard links, such as memory sticks, are checked first: a file created between check
-/// and rename is replaced.
+/// Renames a file without replacing an existing one. Returns `false` if one exists.
 fn rename_to_new(from: &Path, to: &Path) -> Result<bool> {
     let io = |source| Error::Io { action: "rename to", path: to.to_owned(), source };
-    match rename_exclusively(from, to) {
-        Ok(()) => return Ok(true),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
-        // The fallback works without it, and reports any other error.
-        Err(_) => {}
-    }
-    let done = match std::fs::hard_link(from, to) {
-        Ok(()) => std::fs::remove_file(from),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
-        Err(_) if std::fs::symlink_metadata(to).is_ok() => return Ok(false),
-        Err(_) => std::fs::rename(from, to),
-    };
-    done.map_err(io)?;
-    Ok(true)
-}
-
-#[cfg(any(target_os = "linux", target_os = "macos"))]
-fn rename_exclusively(from: &Path, to: &Path) -> std::io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-fn rename_exclusively(_from: &Path, _to: &Path) -> std::io::Result<()> {
-    Err(ErrorKind::Unsupported.into())
+    atomic_file::rename_to_new(from, to).map_err(io)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::client::{Failure, Hub};
 use super::names;
 use crate::types::{HubFile, HubRepository};
 use hunch_error::{Error, Refusal};
-use hunch_model::model_folder::SETTINGS_FILES;
+use hunch_model::model_folder::{self, SETTINGS_FILES};
 
 /// A file on the Hub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -273,8 +273,9 @@ fn folder(files: &[RemoteFile]) -> Option<Vec<RemoteFile>> {
     weights.dedup_by(|a, b| a.path.eq_ignore_ascii_case(&b.path));
     let whole = named("model.safetensors").filter(|_| named("model.safetensors.index.json").is_none());
     let weights = whole.map_or(weights, |file| vec![file]);
-    let settings = SETTINGS_FILES.iter().filter_map(|name| named(name));
-    (!weights.is_empty()).then(|| weights.into_iter().chain(settings).cloned().collect())
+    let settings: Vec<&RemoteFile> = SETTINGS_FILES.iter().filter_map(|name| named(name)).collect();
+    let readable = settings.iter().all(|file| file.size <= model_folder::most_bytes(&file.path));
+    (!weights.is_empty() && readable).then(|| weights.into_iter().chain(settings).cloned().collect())
 }
 
 /// Describes a model. `bits` are those of the repository as a folder.

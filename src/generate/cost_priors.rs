@@ -1,14 +1,14 @@
-//! Costs of passes from which depth controllers start: predicted for GPUs and mixtures of experts, and timed after the
-//! warm-up. Nothing here is measured or decided.
+//! Costs of passes from which depth controllers start: predicted for GPUs and mixtures of experts, or timed after the
+//! warm-up. The controllers decide, and replace these costs by those that they see.
 
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::propose::{Needs, Stage};
 use hunch_model::decoder::{Decoder, WarmTimes};
 use hunch_model::device::Compute;
 
-/// Predicted times of passes of the loaded models.
+/// Costs of passes of the loaded models that are assumed until some are seen.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PredictedCosts {
+pub(super) struct CostPriors {
     /// Milliseconds of a target pass by rows. Empty if unknown, as on the CPU.
     pub(super) target_ms: Vec<(usize, f64)>,
     /// Times of target passes, measured after the warm-up. `None` if it failed.
@@ -19,10 +19,11 @@ pub(super) struct PredictedCosts {
     growth: Vec<(usize, f64)>,
 }
 
-/// Arithmetic of each row after the first, in plain passes, if no passes were timed.
-const ROW: f64 = 1.0 / 16.0;
+/// Arithmetic of each row after the first, in plain passes, if no passes were timed. It is the least that a depth
+/// controller's cost model assumes.
+const ROW: f64 = 1.0 / MAX_ROWS as f64;
 
-impl PredictedCosts {
+impl CostPriors {
     /// Predicts the passes of a target with these times after the warm-up.
     pub(super) fn of_target(target: &Decoder, warm: Option<WarmTimes>, compute: &Compute) -> Self {
         let growth = target.predicted_growth(MAX_ROWS).unwrap_or_default();
@@ -61,7 +62,7 @@ mod tiny;
 #[cfg(test)]
 mod tests {
     use super::super::{GenerationPlan, Models};
-    use super::PredictedCosts;
+    use super::CostPriors;
     use super::tiny::{self, Tiny};
     use crate::idle_gpu::IdleGpu;
     use candle_core::quantized::GgmlDType;
@@ -90,7 +91,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let target = Decoder::open(&tiny.write(folder.path(), "target"), &cpu).unwrap();
             let warm = Some(WarmTimes { plain_ms: 1.0, row: Some(row) });
-            PredictedCosts::of_target(&target, warm, &cpu).passes().to_vec()
+            CostPriors::of_target(&target, warm, &cpu).passes().to_vec()
         };
         assert!(passes(Tiny::default(), 0.5).is_empty(), "dense");
         let mixture = passes(tiny::further(tiny::MIXTURE), 0.5);

@@ -1,0 +1,178 @@
+//! Data that Hunch made for models: low-bit copies, training data, trained drafters, and files set aside. Lists what there
+//! is with the model it belongs to, and deletes what the user names. Models themselves are deleted in
+//! [`remove`](super::remove).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hunch_error::{Error, Refusal, Result};
+use hunch_model::atomic_file::PART;
+use hunch_model::file_lock::FileLock;
+use hunch_model::{heads, low_bit};
+
+use super::data_folders::{DRAFTERS_FOLDER, HEADS_FOLDER, LOW_BIT_FOLDER};
+use super::names::short_name;
+use super::places::Places;
+use super::scan::scan;
+use crate::types::{StoredData, StoredKind};
+
+/// Folder of stores that a repair set aside, and of their backups' copies.
+const SET_ASIDE_FOLDER: &str = "set-aside";
+
+/// Time after which an unfinished file counts as left behind. Its writer changes it all the time.
+const ABANDONED: Duration = Duration::from_secs(60 * 60);
+
+/// A model on this machine: its name, and the start of the names of its data.
+struct Owner {
+    name: String,
+    prefix: String,
+}
+
+/// Lists the data, the largest first within its kind. Reads samples of all models.
+pub fn stored_data(places: &Places) -> Vec<StoredData> {
+    let Some(data) = places.data.as_deref() else { return Vec::new() };
+    let owners: Vec<Owner> = scan(places)
+        .models
+        .into_iter()
+        .filter_map(|model| {
+            let path = PathBuf::from(&model.path);
+            let prefix = format!("{}-{}", short_name(&path), low_bit::fingerprint(&path).ok()?);
+            Some(Owner { name: model.name, prefix })
+        })
+        .collect();
+    let kinds = [
+        (LOW_BIT_FOLDER, StoredKind::LowBitCopy),
+        (DRAFTERS_FOLDER, StoredKind::TrainingData),
+        (HEADS_FOLDER, StoredKind::Drafter),
+        (SET_ASIDE_FOLDER, StoredKind::SetAside),
+    ];
+    let mut stored: Vec<StoredData> = kinds
+        .into_iter()
+        .flat_map(|(folder, kind)| {
+            let entries = fs::read_dir(data.join(folder)).into_iter().flatten().flatten();
+            entries.filter_map(move |entry| Some((kind, folder, entry.file_name().into_string().ok()?)))
+        })
+        .filter_map(|(kind, folder, name)| {
+            let path = data.join(folder).join(&name);
+            let kind = kind_of(kind, &path)?;
+            let model = match kind {
+                StoredKind::Drafter => heads::describe(&path).ok().flatten().and_then(|head| head.target),
+                _ => owners
+                    .iter()
+                    .find(|owner| name.starts_with(&owner.prefix))
+                    .map(|owner| owner.name.clone()),
+            };
+            Some(StoredData { id: format!("{folder}/{name}"), kind, model, bytes: bytes_of(&path) })
+        })
+        .collect();
+    stored.sort_by(|a, b| (a.kind, b.bytes, &a.id).cmp(&(b.kind, a.bytes, &b.id)));
+    stored
+}
+
+/// Deletes data by its id in the [list](stored_data).
+///
+/// # Errors
+/// [`Error::InvalidRequest`] if nothing has this id. [`Refusal::TrainedElsewhere`] while a program trains with it.
+/// [`Error::Io`] if a file cannot be deleted.
+pub fn remove_stored_data(places: &Places, id: &str) -> Result<()> {
+    let listed = stored_data(places).into_iter().find(|stored| stored.id == id);
+    let (Some(stored), Some(data)) = (listed, places.data.as_deref()) else {
+        return Err(Error::invalid(format!("There are no stored data named {id}. Nothing was deleted.")));
+    };
+    let path = data.join(&stored.id);
+    let lock = path.join("lock");
+    // Held until the folder is gone, so that no run begins in it.
+    let _lock = match stored.kind {
+        StoredKind::TrainingData if path.is_dir() => {
+            Some(FileLock::acquire(&lock, Duration::ZERO)?.ok_or(Refusal::TrainedElsewhere)?)
+        }
+        _ => None,
+    };
+    // A link is deleted, and not what it leads to.
+    let is_folder = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+    let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+    removed.map_err(|source| Error::Io { action: "remove", path, source })
+}
+
+/// Returns the kind of an entry in the folder of a kind. `None` for a file that is being written.
+fn kind_of(kind: StoredKind, path: &Path) -> Option<StoredKind> {
+    if !path.to_string_lossy().ends_with(PART) {
+        return Some(kind);
+    }
+    let unchanged = fs::metadata(path).and_then(|meta| meta.modified()).ok()?.elapsed().ok()?;
+    (unchanged > ABANDONED).then_some(StoredKind::Unfinished)
+}
+
+/// Returns the bytes of a file, or of all files in a folder. Links are not followed.
+fn bytes_of(path: &Path) -> u64 {
+    let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
+    if !meta.is_dir() {
+        return meta.len();
+    }
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| bytes_of(&entry.path())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(folder: &Path) -> Places {
+        let places =
+            Places { models: folder.join("models"), data: Some(folder.to_owned()), ..Places::default() };
+        for (name, bytes) in [
+            ("low-bit/gone-0123456789abcdef.gguf", 30),
+            ("low-bit/gone-0123456789abcdef.Xk3f9A.part", 20),
+            ("drafters/gone-0123456789abcdef-seed-1/shards/0.safetensors", 100),
+            ("drafters/gone-0123456789abcdef-seed-1/index.json", 5),
+            ("set-aside/2026-11-30-014212.123.db", 7),
+            ("conversations.db", 9),
+        ] {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, vec![0; bytes]).unwrap();
+        }
+        places
+    }
+
+    #[test]
+    fn lists_what_is_stored_with_its_size_and_leaves_out_what_is_being_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = places(folder.path());
+        let listed = |places| -> Vec<(String, StoredKind, u64)> {
+            stored_data(places).into_iter().map(|stored| (stored.id, stored.kind, stored.bytes)).collect()
+        };
+        let copy = ("low-bit/gone-0123456789abcdef.gguf".to_owned(), StoredKind::LowBitCopy, 30);
+        let training = ("drafters/gone-0123456789abcdef-seed-1".to_owned(), StoredKind::TrainingData, 105);
+        let aside = ("set-aside/2026-11-30-014212.123.db".to_owned(), StoredKind::SetAside, 7);
+        assert_eq!(listed(&places), [copy.clone(), training.clone(), aside.clone()]);
+        let part = folder.path().join("low-bit/gone-0123456789abcdef.Xk3f9A.part");
+        let old = fs::File::options().write(true).open(&part).unwrap();
+        old.set_modified(std::time::SystemTime::now() - 2 * ABANDONED).unwrap();
+        let unfinished = ("low-bit/gone-0123456789abcdef.Xk3f9A.part".to_owned(), StoredKind::Unfinished, 20);
+        assert_eq!(listed(&places), [copy, training, aside, unfinished]);
+        assert!(stored_data(&places).iter().all(|stored| stored.model.is_none()), "their model is gone");
+    }
+
+    #[test]
+    fn deletes_only_what_is_listed_and_not_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = places(folder.path());
+        for wrong in ["conversations.db", "low-bit/../conversations.db", "low-bit", "", "/etc/hosts"] {
+            assert!(matches!(remove_stored_data(&places, wrong), Err(Error::InvalidRequest(_))), "{wrong}");
+        }
+        let training = "drafters/gone-0123456789abcdef-seed-1";
+        let held = FileLock::acquire(&folder.path().join(training).join("lock"), Duration::ZERO).unwrap();
+        let refused = remove_stored_data(&places, training);
+        assert!(matches!(refused, Err(Error::Refused(Refusal::TrainedElsewhere))), "{refused:?}");
+        drop(held);
+        let aside = "set-aside/2026-11-30-014212.123.db";
+        for id in [training, "low-bit/gone-0123456789abcdef.gguf", aside] {
+            remove_stored_data(&places, id).unwrap();
+            assert!(!folder.path().join(id).exists(), "{id}");
+        }
+        assert!(stored_data(&places).is_empty());
+        assert!(folder.path().join("conversations.db").exists());
+    }
+}
