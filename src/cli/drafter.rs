@@ -25,7 +25,7 @@ const MOST_TOKENS: u64 = 1_000_000_000;
 
 /// Arguments of `hunch drafter`.
 #[derive(Args)]
-pub(crate) struct DrafterArgs {
+pub(crate) struct DrafterCommandArgs {
     #[command(subcommand)]
     tool: Tool,
 }
@@ -163,7 +163,7 @@ impl DataArgs {
     }
 }
 
-pub(crate) fn run(args: &DrafterArgs) -> Result<()> {
+pub(crate) fn run(args: &DrafterCommandArgs) -> Result<()> {
     match &args.tool {
         Tool::Train(args) => train(args),
         Tool::Distil(args) => distil(args),

@@ -23,6 +23,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_library::Places;
 use hunch_library::fit::default_context;
 use hunch_model::device::Compute;
+use hunch_model::low_bit;
 use hunch_model::text::ThinkingSwitches;
 
 use super::progress::Progress;
@@ -40,6 +41,9 @@ pub(crate) fn method_parser() -> impl TypedValueParser<Value = Method> {
 pub(crate) struct DraftingArgs {
     #[command(flatten)]
     pub(crate) models: ModelArgs,
+    /// Longest conversation, in tokens [default: what the model was made for]; the KV cache grows up to it
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(16..))]
+    pub(crate) context: Option<u32>,
     #[command(flatten)]
     drafters: DrafterArgs,
     /// Drafting method
@@ -82,7 +86,9 @@ impl DraftingArgs {
         plan: &mut GenerationPlan,
         longest: usize,
     ) -> Result<Models> {
-        let mut models = load_on(compute, &self.models, &self.drafters, &[plan.method], longest)?;
+        let context = self.context.map(|context| context as usize);
+        let lengths = Lengths { context, longest };
+        let mut models = load_on(compute, &self.models, &self.drafters, &[plan.method], lengths)?;
         plan.options = self.options.options(models.target());
         warn_unheeded(self.think, &models);
         Ok(models)
@@ -160,7 +166,15 @@ pub(crate) fn load_with(args: &ModelArgs, drafters: &DrafterArgs, methods: &[Met
 /// As loading. [`Refusal::ModelTooLarge`](hunch_error::Refusal::ModelTooLarge) when the models are not expected to fit with caches of `longest` tokens, or of
 /// the usual context if that is shorter. Caches grow as needed.
 fn load_for(args: &ModelArgs, drafters: &DrafterArgs, methods: &[Method], longest: usize) -> Result<Models> {
-    load_on(&args.compute()?, args, drafters, methods, longest)
+    load_on(&args.compute()?, args, drafters, methods, Lengths { context: None, longest })
+}
+
+/// Lengths of conversations, in tokens.
+struct Lengths {
+    /// Longest context. `None` is what the model was made for.
+    context: Option<usize>,
+    /// Most tokens that a conversation will have.
+    longest: usize,
 }
 
 /// As [`load_for`], on a device that is already open.
@@ -169,12 +183,12 @@ fn load_on(
     args: &ModelArgs,
     drafters: &DrafterArgs,
     methods: &[Method],
-    longest: usize,
+    Lengths { context, longest }: Lengths,
 ) -> Result<Models> {
     let places = Places::of_this_user()?;
     let names =
         ModelNames { target: &args.target, draft: args.draft.as_deref(), head: drafters.head.as_deref() };
-    let plan = LoadPlan { draft_device: args.draft_device, ..load::find(&places, names)? };
+    let plan = LoadPlan { draft_device: args.draft_device, context, ..load::find(&places, names)? };
     // Read before the models, which take longer.
     let texts = match &drafters.texts[..] {
         [] => None,
@@ -182,7 +196,8 @@ fn load_on(
     };
     if !args.ignore_memory_check {
         let spec = hunch_library::inspect(&plan.target)?.spec;
-        let context = default_context(&spec).min(longest).max(1) as u32;
+        let usual = plan.context.unwrap_or_else(|| default_context(&spec));
+        let context = usual.min(spec.context_length).min(longest).max(1) as u32;
         let fit = models::predicted_fit(compute, &places, &plan, Some(context))?;
         load::check_memory(&fit, "; --ignore-memory-check loads it anyway")?;
     }
@@ -220,7 +235,7 @@ fn indexed(texts: &Texts, index: &TextIndex) -> String {
 /// Returns the path of the target's low-bit copy, and writes the copy the first time.
 fn low_bit_copy(target: &Path, compute: &Compute) -> Result<PathBuf> {
     let path = hunch_library::low_bit_path(target)?;
-    if path.is_file() {
+    if low_bit::is_written(&path) {
         return Ok(path);
     }
     eprintln!("Writing a low-bit copy of the target (once): {}", path.display());

@@ -37,8 +37,8 @@ use hunch_model::device::{Compute, DeviceChoice, DraftDevice, KvType};
 ///
 /// A small draft model guesses tokens ahead. The target checks all guesses in one pass and keeps those it
 /// would have produced itself, so the output has exactly the target's distribution. Tokens are coloured by origin:
-/// accepted from the draft (green), resampled after a rejection (yellow), or bonus after a fully accepted draft
-/// (magenta). Plain tokens had no draft.
+/// accepted from the draft (green), resampled after a rejection (amber), or bonus after a fully accepted draft
+/// (violet). Plain tokens had no draft.
 #[derive(Parser)]
 #[command(name = "hunch", version = hunch::VERSION, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -85,7 +85,7 @@ enum Command {
     /// Train a small network that drafts for a model, on text that the model writes itself
     ///
     /// The text never leaves this machine. A run that is stopped continues when the same command is run again.
-    Drafter(drafter::DrafterArgs),
+    Drafter(drafter::DrafterCommandArgs),
     /// List, inspect and download models
     Models(models::ModelsArgs),
     /// Show speculation on the default model: an answer in colour, then plain against speculative
@@ -208,8 +208,10 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Licenses => licenses::run().map(|()| true),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "hunch", &mut std::io::stdout());
-            Ok(true)
+            // clap_complete panics on a closed pipe.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "hunch", &mut script);
+            std::io::stdout().write_all(&script).map(|()| true).map_err(anyhow::Error::from)
         }
         Command::Schema => {
             write!(std::io::stdout(), "{}", schema::typescript()).map(|()| true).map_err(anyhow::Error::from)

@@ -17,13 +17,14 @@ use super::render;
 const KEY_VARIABLE: &str = "HUNCH_SERVER_KEY";
 
 /// Arguments that choose or run a local model.
-const LOCAL: [&str; 17] = [
+const LOCAL: [&str; 18] = [
     "target",
     "draft",
     "device",
     "draft_device",
     "threads",
     "kv",
+    "context",
     "ignore_memory_check",
     "head",
     "method",
@@ -53,7 +54,7 @@ pub(crate) struct Question<'a> {
     pub(crate) prompt: Prompt,
     /// Sampling parameters that were given, by their names in the protocol.
     pub(crate) sampling: Map<String, Value>,
-    pub(crate) max_tokens: usize,
+    pub(crate) max_tokens: Option<usize>,
     pub(crate) stop: &'a [String],
     pub(crate) schema: Option<Value>,
     pub(crate) json: bool,
@@ -68,7 +69,7 @@ impl Question<'_> {
         RemoteRequest {
             messages,
             raw,
-            max_tokens: Some(self.max_tokens),
+            max_tokens: self.max_tokens,
             stop: self.stop.to_vec(),
             schema: self.schema,
             sampling: self.sampling,

@@ -18,6 +18,9 @@ use super::sampling::{SamplingArgs, SamplingSource, SamplingSourceArgs};
 use super::stream::stream;
 use super::{measured, render};
 
+/// Most tokens of an answer by a local model, if the command line has no limit.
+const MAX_TOKENS: usize = 512;
+
 /// Answer a prompt and stream the tokens in colour.
 #[derive(Args)]
 pub(crate) struct RunArgs {
@@ -25,9 +28,9 @@ pub(crate) struct RunArgs {
     prompt: Option<String>,
     #[command(flatten)]
     drafting: DraftingArgs,
-    /// Most tokens to generate
-    #[arg(long, default_value_t = 512, value_name = "N")]
-    max_tokens: usize,
+    /// Most tokens to generate [default: 512, or with --server what the server decides]
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -42,7 +45,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
     /// Continue the raw prompt, without the chat template
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["system", "think"])]
     raw: bool,
     #[command(flatten)]
     server: ServerArgs,
@@ -78,8 +81,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         };
         return remote::run(server, &args.server, question);
     }
+    let max_tokens = args.max_tokens.unwrap_or(MAX_TOKENS);
     let mut plan = GenerationPlan {
-        max_tokens: args.max_tokens,
+        max_tokens,
         stop: args.stop.clone(),
         ..args.drafting.plan(args.sampling_source.params(&args.sampling, &args.drafting.models)?)
     };
@@ -87,7 +91,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let schema = args.schema.as_deref().map(read_json).transpose()?;
     let format = schema.map(AnswerFormat::JsonSchema);
     let prompt = prompt(args)?;
-    let longest = most_tokens(&prompt).saturating_add(args.max_tokens);
+    let longest = most_tokens(&prompt).saturating_add(max_tokens);
     let mut models = args.drafting.load(&args.drafting.models.compute()?, &mut plan, longest)?;
     let (ids, template_note) = models.encoder().ids_and_note(&prompt, plan.thinking, &|| false)?;
     if let Some(note) = template_note.as_ref().filter(|_| !args.json) {

@@ -2,14 +2,16 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use hunch::serve::{DraftChoice, InstalledModels, Limits, ServerConfig, listen};
+use hunch::serve::{DraftChoice, InstalledModels, Limits, ServerConfig, check_access, listen};
 use hunch_error::Error;
 use hunch_library::Places;
+use hunch_model::split;
 
 use super::drafting::DraftingArgs;
 use super::sampling::{SamplingArgs, SamplingSourceArgs};
@@ -63,16 +65,21 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let mut plan = args.drafting.plan(args.sampling_source.params(&args.sampling, &args.drafting.models)?);
     plan.validate()?;
+    // Loading takes longer than all of these checks.
+    let address = SocketAddr::new(args.host, args.port);
+    let api_key = args.api_key.clone().or_else(|| std::env::var(KEY_VARIABLE).ok());
+    check_access(address, api_key.as_deref())?;
+    let (installed, idle) = (installed(args)?, idle(args.idle_minutes)?);
     let compute = args.drafting.models.compute()?;
     let models = args.drafting.load(&compute, &mut plan, usize::MAX)?;
     let method = plan.method;
     let config = ServerConfig {
-        address: SocketAddr::new(args.host, args.port),
+        address,
         model: model_name(args)?,
-        installed: Some(installed(args)?),
-        idle: idle(args.idle_minutes)?,
+        installed: Some(installed),
+        idle,
         plan,
-        api_key: args.api_key.clone().or_else(|| std::env::var(KEY_VARIABLE).ok()),
+        api_key,
         queue: args.queue,
         conversations: args.conversations.into(),
         limits: Limits::default(),
@@ -140,6 +147,7 @@ fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
         others.map(|name| hunch_library::resolve(name, &places)).collect::<Result<Vec<_>, Error>>()
     };
     let only = args.models.as_ref().map(resolve).transpose()?;
+    check_listed(only.as_deref().unwrap_or_default(), &places)?;
     let drafts = drafts(&args.drafts, &places, &started)?;
     Ok(InstalledModels {
         places,
@@ -147,8 +155,26 @@ fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
         drafts,
         method: args.drafting.method,
         sampling: args.sampling.params(),
+        context: args.drafting.context.map(|context| context as usize),
         ignore_memory_check: args.drafting.models.ignore_memory_check,
     })
+}
+
+/// Checks that requests can name these models: only models in searched folders have names.
+fn check_listed(models: &[PathBuf], places: &Places) -> Result<(), Error> {
+    if models.is_empty() {
+        return Ok(());
+    }
+    let first = |path: &Path| split::files(path).into_iter().next()?.canonicalize().ok();
+    let listed: Vec<PathBuf> =
+        hunch_library::scan(places).models.iter().filter_map(|entry| first(Path::new(&entry.path))).collect();
+    match models.iter().find(|path| first(path).is_none_or(|path| !listed.contains(&path))) {
+        Some(path) => Err(Error::invalid(format!(
+            "--models names {}, which is in no folder that Hunch searches. Add its folder with `hunch models folders add`.",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Reads the draft models of other models than the started one.

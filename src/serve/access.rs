@@ -66,7 +66,9 @@ fn check_key(key: &ApiKey, headers: &HeaderMap) -> Result<(), Failure> {
 
 /// Checks that the host name is one of this machine, or a loopback address.
 ///
-/// A web page can point a name of its own at 127.0.0.1 and would then be allowed to read the answers.
+/// A web page can point a name of its own at 127.0.0.1 and would then be allowed to read the answers. Nobody can
+/// register a name below `.localhost` or `.internal` (RFC 6761, ICANN's reservation of 2024). By the latter, containers
+/// such as Docker's reach the machine that they run on.
 fn check_host(request: &Request) -> Result<(), Failure> {
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("");
     let name = match host.rsplit_once(':') {
@@ -74,7 +76,9 @@ fn check_host(request: &Request) -> Result<(), Failure> {
         _ => host,
     };
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    if name.is_empty() || name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|ip| ip.is_loopback()) {
+    let lower = name.to_ascii_lowercase();
+    let is_own = lower == "localhost" || lower.ends_with(".localhost") || lower.ends_with(".internal");
+    if name.is_empty() || is_own || address.is_ok_and(|ip| ip.is_loopback()) {
         return Ok(());
     }
     Err(Failure::new(

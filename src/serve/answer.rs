@@ -28,7 +28,10 @@ use hunch_core::sample::Constraint;
 use hunch_core::stats::RoundTiming;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result, RunningWork};
-use hunch_model::text::{AnswerFormat, ThinkingBudget, ThoughtSplitter, Tokenizer, ToolCallParser, ToolChat};
+use hunch_model::text::{
+    AnswerFormat, EncodeOptions, THOUGHT_END, ThinkingBudget, ThoughtSplitter, Tokenizer, ToolCallParser,
+    ToolChat,
+};
 
 /// Tokens at the end of a prompt that show whether its template opened a thought.
 const PROMPT_END: usize = 16;
@@ -77,7 +80,7 @@ pub(super) enum Question {
 
 impl Question {
     /// Returns the number of tokens at the end that already belong to the answer.
-    fn begun(&self) -> usize {
+    pub(super) fn begun(&self) -> usize {
         match self {
             Self::Plain(prompt) => prompt.begun(),
             Self::Tools(_, begun) => begun.len(),
@@ -256,7 +259,10 @@ async fn encode(
     limits: AnswerLimits,
 ) -> Result<Encoded, Failure> {
     on_worker(server, move |encoder, stopped| {
-        let ids = prompt_ids(encoder, &question, thinking, stopped)?;
+        let mut ids = prompt_ids(encoder, &question, thinking, stopped)?;
+        if limits.format.is_some() {
+            ids = without_thought(encoder, &question, ids, stopped)?;
+        }
         let answer_start = ids.len() - question.begun();
         let AnswerLimits { format, thinking_budget } = limits;
         let compile = |format: AnswerFormat| {
@@ -317,10 +323,34 @@ fn prompt_ids(
     thinking: Option<Thinking>,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<TokenId>> {
-    let (ids, _) = match question {
+    let (ids, note) = match question {
         Question::Plain(prompt) => encoder.ids_and_note(prompt, thinking, stopped)?,
         Question::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, stopped)?,
     };
+    if let Some(note) = note {
+        tracing::info!("{note}");
+    }
+    Ok(ids)
+}
+
+/// Returns the prompt of an answer in a format, which leaves no room for a thought. `ids` is the prompt as its template
+/// has it. If that opens a thought, the template is asked for none, and a thought that it opens even so is closed.
+fn without_thought(
+    encoder: &PromptEncoder,
+    question: &Question,
+    ids: Vec<TokenId>,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Vec<TokenId>> {
+    let tokenizer = encoder.tokenizer();
+    let opens = |ids: &[TokenId]| thoughts_after(tokenizer, ids, ids.len()).is_thinking();
+    if question.begun() > 0 || !opens(&ids) {
+        return Ok(ids);
+    }
+    let mut ids = prompt_ids(encoder, question, Some(Thinking::Off), stopped)?;
+    if opens(&ids) {
+        let options = EncodeOptions { parse_special: true, add_bos: false };
+        ids.extend(tokenizer.encode(THOUGHT_END, options)?);
+    }
     Ok(ids)
 }
 
@@ -389,7 +419,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
         drop(turn);
         let _ = sender.send(Step::End(result));
     };
-    server.engine.measure_on(hold, load, make_room, work, ended)?;
+    server.engine.run_on(hold, load, make_room, work, ended)?;
     let mut answer = RunningAnswer {
         steps,
         number: id,
@@ -452,6 +482,7 @@ impl ServedGeneration {
     /// If the plan cannot run on the loaded models, or generating fails.
     fn run(mut self, models: &mut Models, stopped: &dyn Fn() -> bool) -> Result<Finished> {
         self.models.complete(&self.model, models, &mut self.plan)?;
+        self.models.check_prompt(models, self.ids.len())?;
         let tokens = self.ids.len().saturating_add(self.plan.max_tokens);
         models.set_cache_limits(self.models.cache_limits(models, self.conversations, tokens));
         // `true` once the rest of the answer would be left out.

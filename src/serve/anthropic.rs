@@ -10,7 +10,7 @@ use axum::response::Response;
 use axum::response::sse::Event;
 use hunch_core::chat::{Role, Thinking};
 use hunch_model::text::{
-    AnswerFormat, AnswerText, EncodeOptions, ThinkingBudget, ThoughtSplitter, ToolCallParser, ToolPart,
+    AnswerFormat, EncodeOptions, ThinkingBudget, ThoughtSplitter, ToolCallParser, ToolPart,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -18,8 +18,9 @@ use serde_json::{Value, json};
 use super::answer::{self, Ask, Calling, Question, RunningAnswer};
 use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
+use super::thinking::{self, split};
 use super::tools::{AnswerPiece, History, Tools, pieces};
-use super::{Served, Server, find_model, hunch_field, sse, thinking};
+use super::{Served, Server, find_model, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationPlan};
 
@@ -118,20 +119,41 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
     // Thoughts are split off before calls are read.
     let unthinking = calling.as_ref().filter(|_| wanted.has_blocks).map(|calling| calling.parser.clone());
     let id = server.response_id("msg");
+    let is_new = question.begun() == 0;
     let max_tokens = Some(settings.max_tokens);
     let ask = Ask { question, plan, max_tokens, format, calling, thinking_budget: wanted.budget };
-    let mut answer = answer::start(&server, ask).await?;
-    let parser = unthinking.or(answer.parser.take());
-    let thoughts = wanted.has_blocks.then(|| answer.thoughts.clone());
+    let readers = move |answer: &mut RunningAnswer| {
+        let parser = unthinking.or(answer.parser.take());
+        let thoughts = wanted.has_blocks.then(|| answer.thoughts.clone());
+        // The prompt has the opening of a thought whose end would be in the text.
+        let opening =
+            if is_new && thoughts.is_none() && answer.thoughts.is_thinking() { OPENING } else { "" };
+        (parser, thoughts, opening)
+    };
     if settings.stream {
-        return Ok(sse::respond(answer, Events::new(server, id, settings.hunch, thoughts, parser)));
+        let (own, asked) = (server.clone(), server.clone());
+        let start = async move { answer::start(&asked, ask).await };
+        let writer = move |answer: &mut RunningAnswer| {
+            let (parser, thoughts, opening) = readers(answer);
+            Events { opening, ..Events::new(own, id, settings.hunch, thoughts, parser) }
+        };
+        return sse::respond(&server, start, writer).await;
     }
+    let mut answer = answer::start(&server, ask).await?;
+    let (parser, thoughts, opening) = readers(&mut answer);
     let whole = answer.whole().await?;
-    let (thought, text) = split(thoughts, whole.text());
-    let pieces = match parser {
+    let text = whole.text();
+    let (thought, text) = match thoughts {
+        Some(mut thoughts) => split(&mut thoughts, &text, true),
+        None => (String::new(), text),
+    };
+    let mut pieces = match parser {
         Some(parser) => pieces(parser, &text),
         None => vec![AnswerPiece::Text(text)],
     };
+    if let Some(AnswerPiece::Text(first)) = pieces.first_mut() {
+        first.insert_str(0, opening);
+    }
     let called = pieces.iter().any(|piece| matches!(piece, AnswerPiece::Call { .. }));
     let (reason, sequence) = stop(&whole.finished, called);
     let mut response = message(&server, &id, tools::content(&server, thought, pieces));
@@ -154,19 +176,6 @@ pub(super) async fn count_tokens(server: Arc<Server>, request: Request) -> Resul
     let thinking = wanted.thinking.or(server.plan.thinking);
     let count = answer::count_tokens(&server, question, thinking).await?;
     Ok(json_response(StatusCode::OK, &json!({ "input_tokens": count })))
-}
-
-/// Splits a whole answer into its thoughts and its text.
-fn split(splitter: Option<ThoughtSplitter>, text: String) -> (String, String) {
-    let Some(mut splitter) = splitter else { return (String::new(), text) };
-    let (mut thought, mut said) = (String::new(), String::new());
-    for piece in splitter.push(&text).into_iter().chain(splitter.finish()) {
-        match piece {
-            AnswerText::Thought(text) => thought.push_str(&text),
-            AnswerText::Said(text) => said.push_str(&text),
-        }
-    }
-    (thought, said)
 }
 
 /// Reads the format of the answer and the reasoning before it.
@@ -306,11 +315,16 @@ enum OpenBlock {
     Call,
 }
 
+/// Opening of a thought within text.
+const OPENING: &str = "<think>\n";
+
 /// Writes an answer as the events of a message.
 struct Events {
     server: Served,
     id: String,
     has_hunch_field: bool,
+    /// Text before the answer's own.
+    opening: &'static str,
     /// Splitter of thoughts, if they are blocks of their own.
     thoughts: Option<ThoughtSplitter>,
     /// Reader of calls, if the answer may have some.
@@ -336,7 +350,7 @@ impl Events {
         parser: Option<ToolCallParser>,
     ) -> Self {
         let (open, unsent) = (OpenBlock::None, Vec::new());
-        Self { server, id, has_hunch_field, thoughts, parser, open, index: 0, unsent }
+        Self { server, id, has_hunch_field, opening: "", thoughts, parser, open, index: 0, unsent }
     }
 
     /// Begins a block of content, and ends the one before.
@@ -399,16 +413,11 @@ impl Events {
         let mut text = answer::text_of(tokens);
         let mut events = Vec::new();
         if let Some(mut thoughts) = self.thoughts.take() {
-            let mut pieces = thoughts.push(&std::mem::take(&mut text));
-            if last {
-                pieces.extend(thoughts.finish());
+            let (thought, said) = split(&mut thoughts, &text, last);
+            if !thought.is_empty() {
+                self.thought(&thought, &mut events);
             }
-            for piece in pieces {
-                match piece {
-                    AnswerText::Thought(thought) => self.thought(&thought, &mut events),
-                    AnswerText::Said(said) => text.push_str(&said),
-                }
-            }
+            text = said;
             self.thoughts = Some(thoughts);
         }
         match self.parser.take() {
@@ -458,6 +467,9 @@ impl sse::Writer for Events {
         if self.parser.is_none() && self.thoughts.is_none() {
             self.begin_block(OpenBlock::Text, &json!({ "type": "text", "text": "" }), &mut events);
         }
+        if !self.opening.is_empty() {
+            self.text(self.opening, &mut events);
+        }
         events.iter().map(event).collect()
     }
 
@@ -490,7 +502,7 @@ impl sse::Writer for Events {
         events.iter().map(event).collect()
     }
 
-    fn failed(&mut self, failure: &Failure) -> Vec<Event> {
+    fn failed(failure: &Failure) -> Vec<Event> {
         vec![event(&failure.body(Protocol::Anthropic))]
     }
 }

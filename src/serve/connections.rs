@@ -28,6 +28,8 @@ pub struct Limits {
     pub header_time: Duration,
     /// Maximum time that a client takes no data of its answer.
     pub write_time: Duration,
+    /// Time after which a stream begins, with comments, though its answer still waits.
+    pub stream_begins: Duration,
     /// Maximum number of open connections. Further ones wait.
     pub connections: usize,
     /// Maximum time for a running answer to finish when the server ends.
@@ -41,6 +43,7 @@ impl Default for Limits {
             body_time: Duration::from_secs(30),
             header_time: Duration::from_secs(30),
             write_time: Duration::from_secs(60),
+            stream_begins: Duration::from_secs(15),
             connections: 256,
             grace: Duration::from_secs(10),
         }

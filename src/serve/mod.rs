@@ -233,30 +233,9 @@ struct EngineOf {
 
 async fn start(engine: EngineOf, models: ServedModels, config: ServerConfig) -> Result<Listening> {
     let ServerConfig { address, idle, plan, api_key, queue, conversations, limits, .. } = config;
-    // A variable of the environment may end with the line break of a file.
-    let api_key = api_key.as_deref().map(str::trim);
-    if let Some(key) = api_key {
-        if key.is_empty() {
-            return Err(Error::invalid("The API key is empty. Choose one with at least one character."));
-        }
-        if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Error::invalid(
-                "The API key has characters that no client can send. Use letters, digits and signs of ASCII, without \
-                 spaces.",
-            ));
-        }
-    }
-    if api_key.is_none() && !address.ip().is_loopback() {
-        return Err(Error::invalid(format!(
-            "{} can be reached from other machines. Set an API key (--api-key or HUNCH_API_KEY), or listen on \
-             127.0.0.1.",
-            address.ip()
-        )));
-    }
-    let unusable =
-        |error| Error::invalid(format!("Cannot listen on {address}: {error}. Choose another --port."));
-    let listener = TcpListener::bind(address).await.map_err(unusable)?;
-    let address = listener.local_addr().map_err(unusable)?;
+    let api_key = check_key(address, api_key.as_deref())?;
+    let listener = TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))?;
+    let address = listener.local_addr().map_err(|error| cannot_listen(address, &error))?;
     let server = Server {
         models: Arc::new(models),
         engine: engine.engine,
@@ -276,6 +255,45 @@ async fn start(engine: EngineOf, models: ServedModels, config: ServerConfig) -> 
     let unloading = Arc::downgrade(&server);
     server.idle.start(move |keep| unloading.upgrade().and_then(|server| server.unload_if_idle(keep)))?;
     Ok(Listening { listener, address, server })
+}
+
+/// Checks that a server can listen at an address: that it has a key if it needs one, and that no other program listens
+/// there.
+///
+/// # Errors
+/// As [`listen`].
+pub fn check_access(address: SocketAddr, api_key: Option<&str>) -> Result<()> {
+    check_key(address, api_key)?;
+    std::net::TcpListener::bind(address).map(drop).map_err(|error| cannot_listen(address, &error))
+}
+
+/// Returns the key of a server at this address.
+fn check_key(address: SocketAddr, api_key: Option<&str>) -> Result<Option<&str>> {
+    // A variable of the environment may end with the line break of a file.
+    let api_key = api_key.map(str::trim);
+    if let Some(key) = api_key {
+        if key.is_empty() {
+            return Err(Error::invalid("The API key is empty. Choose one with at least one character."));
+        }
+        if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::invalid(
+                "The API key has characters that no client can send. Use letters, digits and signs of ASCII, without \
+                 spaces.",
+            ));
+        }
+    }
+    if api_key.is_none() && !address.ip().is_loopback() {
+        return Err(Error::invalid(format!(
+            "{} can be reached from other machines. Set an API key (--api-key or HUNCH_API_KEY), or listen on \
+             127.0.0.1.",
+            address.ip()
+        )));
+    }
+    Ok(api_key)
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Error {
+    Error::invalid(format!("Cannot listen on {address}: {error}. Choose another --port."))
 }
 
 /// Returns the seconds since 1970.

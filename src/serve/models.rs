@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
-use hunch_error::{Error, Result};
+use hunch_error::{Error, Result, megabytes};
 use hunch_library::fit::default_context;
 use hunch_library::types::{DraftOffer, DraftOffers, Fit, FitVerdict, ModelEntry, PairVerdict};
 use hunch_library::{Places, machine};
@@ -39,6 +39,8 @@ pub struct InstalledModels {
     pub sampling: SamplingParams,
     /// Draft models.
     pub drafts: DraftChoice,
+    /// Longest conversation, in tokens. Models made for less keep their own limit.
+    pub context: Option<usize>,
     /// `true` to load models that are not expected to fit into memory.
     pub ignore_memory_check: bool,
 }
@@ -211,8 +213,11 @@ impl ServedModels {
         let ServedModel { name, context, .. } = &*first;
         let first = ListedModel { name: name.clone(), context: *context };
         let others = self.entries().into_iter().filter(|(file, entry)| self.is_other(file, entry, name));
-        let others =
-            others.map(|(_, entry)| ListedModel { name: entry.name, context: entry.context_length as usize });
+        let longest = self.installed.as_ref().and_then(|installed| installed.context).unwrap_or(usize::MAX);
+        let others = others.map(|(_, entry)| ListedModel {
+            name: entry.name,
+            context: longest.min(entry.context_length as usize),
+        });
         std::iter::once(first).chain(others).collect()
     }
 
@@ -258,7 +263,9 @@ impl ServedModels {
 
     fn open(&self, entry: &ModelEntry) -> Result<ServedModel> {
         let places = self.installed.as_ref().map(|installed| installed.places.clone()).unwrap_or_default();
+        let context = self.installed.as_ref().and_then(|installed| installed.context);
         let plan = load::plan(&places, PathBuf::from(&entry.path), self.draft_of(entry));
+        let plan = LoadPlan { context, ..plan };
         let (encoder, context) = PromptEncoder::open(&plan)?;
         Ok(ServedModel {
             name: entry.name.clone(),
@@ -307,6 +314,28 @@ impl ServedModels {
         let without_caches = held.saturating_sub(models.caches().bytes);
         let answer = models.predicted_cache(tokens.min(models.context()));
         CacheLimits { conversations, others: room_for_others(usable, without_caches, answer) }
+    }
+
+    /// Checks that the caches of a prompt of `tokens` tokens fit next to the loaded models.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if they do not.
+    pub(super) fn check_prompt(&self, models: &Models, tokens: usize) -> Result<()> {
+        if self.installed.as_ref().is_some_and(|all| all.ignore_memory_check) {
+            return Ok(());
+        }
+        let held = machine::held_by_models(&self.compute);
+        let usable = machine::memory(held, &self.compute).usable;
+        let left = usable.saturating_sub(held.saturating_sub(models.caches().bytes));
+        let needed = models.predicted_cache(tokens);
+        if fits(needed, left, usable) {
+            return Ok(());
+        }
+        Err(Error::OutOfMemory(format!(
+            "the prompt of {tokens} tokens needs {} for its KV cache, and {} are left. Shorten it",
+            megabytes(needed),
+            megabytes(left)
+        )))
     }
 
     /// Predicts the memory of a model. Loaded models hold `held` bytes.
@@ -369,6 +398,12 @@ impl ServedModels {
     }
 }
 
+/// Returns whether caches of `needed` bytes fit into what is left of the usable memory.
+fn fits(needed: u64, left: u64, usable: u64) -> bool {
+    // The system may not say how much memory it has.
+    usable == 0 || needed <= left
+}
+
 /// Returns the bytes for the caches of all conversations but one: what the models and that conversation leave of the
 /// usable memory, less a tenth.
 fn room_for_others(usable: u64, models: u64, conversation: u64) -> u64 {
@@ -419,6 +454,12 @@ fn no_such_model<'a>(asked: &str, names: impl Iterator<Item = &'a String>) -> Fa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prompts_beyond_the_memory_that_is_left_are_refused() {
+        assert!(fits(100, 100, 1000) && !fits(101, 100, 1000));
+        assert!(fits(101, 0, 0), "unknown memory refuses nothing");
+    }
 
     #[test]
     fn caches_get_the_memory_that_models_and_an_answer_leave() {

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
 
-use super::answer::{self, Ask, Calling, Question};
+use super::answer::{self, Ask, Calling, Question, RunningAnswer};
 use super::body::{self, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, FailureKind, json_response};
 use super::tools::History;
@@ -48,8 +48,9 @@ struct Common {
     stream_options: StreamOptions,
     stop: Option<OneOrMany>,
     response_format: Option<Map<String, Value>>,
-    max_tokens: Option<usize>,
-    max_completion_tokens: Option<usize>,
+    /// A negative number is no limit, as in LM Studio and llama.cpp.
+    max_tokens: Option<i64>,
+    max_completion_tokens: Option<i64>,
     #[serde(default)]
     hunch: bool,
 }
@@ -291,7 +292,10 @@ async fn respond(
             return Err(Failure::of_param(name, format!("`{name}` is 0. Choose 1 or more.")));
         }
     }
-    let max_tokens = common.max_completion_tokens.or(common.max_tokens).or(default_tokens);
+    let max_tokens = match common.max_completion_tokens.or(common.max_tokens) {
+        None => default_tokens,
+        Some(given) => usize::try_from(given).ok(),
+    };
     let prefix = if endpoint == Endpoint::Chat { "chatcmpl" } else { "cmpl" };
     let shape = Shape {
         endpoint,
@@ -301,14 +305,27 @@ async fn respond(
         has_hunch_field: common.hunch,
         logprobs,
     };
+    // Thoughts are split off before calls are read.
+    let parser = calling.as_ref().map(|calling| calling.parser.clone());
     let ask = Ask { question, plan, max_tokens, format, calling, thinking_budget: None };
-    let mut answer = answer::start(&server, ask).await?;
-    let parser = answer.parser.take();
+    let thoughts_of =
+        move |answer: &RunningAnswer| (endpoint == Endpoint::Chat).then(|| answer.thoughts.clone());
     if common.stream {
-        return Ok(sse::respond(answer, Chunks { server, shape, parser, sent_chars: 0 }));
+        let (own, asked) = (server.clone(), server.clone());
+        let start = async move { answer::start(&asked, ask).await };
+        let writer = move |answer: &mut RunningAnswer| Chunks {
+            server: own,
+            shape,
+            thoughts: thoughts_of(answer),
+            parser,
+            sent_chars: 0,
+        };
+        return sse::respond(&server, start, writer).await;
     }
+    let mut answer = answer::start(&server, ask).await?;
+    let thoughts = thoughts_of(&answer);
     let whole = answer.whole().await?;
-    Ok(json_response(StatusCode::OK, &shape.whole(&server, &answer, &whole, parser)))
+    Ok(json_response(StatusCode::OK, &shape.whole(&server, &answer, &whole, thoughts, parser)))
 }
 
 /// Reads whether and how much the model thinks before its answer. `None` leaves it to the server.

@@ -1,6 +1,7 @@
-//! Streams of server-sent events: one for the parts of an answer, whatever the protocol.
+//! Streams of server-sent events: one for the parts of an answer, whatever the protocol. Protocols write the events.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::time::Duration;
 
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -8,7 +9,9 @@ use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use futures_util::stream::{iter, unfold};
 use serde_json::Value;
+use tokio::time::timeout;
 
+use super::Server;
 use super::answer::{AnswerPart, RunningAnswer, lost};
 use super::errors::Failure;
 use crate::event::RoundEvent;
@@ -25,8 +28,8 @@ pub(super) trait Writer: Send + 'static {
     fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event>;
     /// Returns the events of the end.
     fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event>;
-    /// Returns the events of a failure.
-    fn failed(&mut self, failure: &Failure) -> Vec<Event>;
+    /// Returns the events of a failure, before the first token or after it.
+    fn failed(failure: &Failure) -> Vec<Event>;
 }
 
 /// Returns an event with JSON data.
@@ -39,6 +42,7 @@ pub(super) fn named(name: &str, value: &Value) -> Event {
     Event::default().event(name).data(value.to_string())
 }
 
+/// An answer and its writer.
 struct Running<W> {
     answer: RunningAnswer,
     writer: W,
@@ -55,20 +59,59 @@ impl<W: Writer> Running<W> {
         match answer.next().await {
             Ok(Some(AnswerPart::Round(round))) => (writer.round(answer, &round), true),
             Ok(Some(AnswerPart::End(finished))) => (writer.end(answer, &finished), false),
-            Ok(None) => (writer.failed(&lost()), false),
-            Err(failure) => (writer.failed(&failure), false),
+            Ok(None) => (W::failed(&lost()), false),
+            Err(failure) => (W::failed(&failure), false),
         }
     }
 }
 
-/// Returns the response that streams an answer. Dropping it cancels the answer.
-pub(super) fn respond(answer: RunningAnswer, writer: impl Writer) -> Response {
-    let running = Running { answer, writer, begun: false };
-    let events = unfold(Some(running), |running| async move {
-        let mut running = running?;
-        let (events, more) = running.step().await;
-        Some((events, more.then_some(running)))
+/// An answer that waits for its turn or its model.
+type Starting<W> = Pin<Box<dyn Future<Output = Result<Running<W>, Failure>> + Send>>;
+
+/// State of a stream.
+enum Stream<W> {
+    Starting(Starting<W>),
+    Running(Box<Running<W>>),
+}
+
+impl<W: Writer> Stream<W> {
+    /// Returns the next events, and the rest of the stream if more follow.
+    async fn step(self) -> (Vec<Event>, Option<Self>) {
+        match self {
+            Self::Starting(starting) => match starting.await {
+                Ok(running) => (Vec::new(), Some(Self::Running(Box::new(running)))),
+                Err(failure) => (W::failed(&failure), None),
+            },
+            Self::Running(mut running) => {
+                let (events, more) = running.step().await;
+                (events, more.then_some(Self::Running(running)))
+            }
+        }
+    }
+}
+
+/// Returns the response that streams an answer once `start` has begun it. Dropping it cancels the answer.
+///
+/// Clients and proxies give up on a response without a header. So the stream begins after a while even if the answer still
+/// waits, and a failure is an event then.
+///
+/// # Errors
+/// The errors of `start` until then.
+pub(super) async fn respond<W: Writer>(
+    server: &Server,
+    start: impl Future<Output = Result<RunningAnswer, Failure>> + Send + 'static,
+    writer: impl FnOnce(&mut RunningAnswer) -> W + Send + 'static,
+) -> Result<Response, Failure> {
+    let mut starting: Starting<W> = Box::pin(async move {
+        let mut answer = start.await?;
+        let writer = writer(&mut answer);
+        Ok(Running { answer, writer, begun: false })
     });
+    let stream = match timeout(server.limits.stream_begins, &mut starting).await {
+        Ok(running) => Stream::Running(Box::new(running?)),
+        Err(_) => Stream::Starting(starting),
+    };
+    let events = unfold(Some(stream), |stream| async move { Some(stream?.step().await) });
     let events = events.flat_map(|events| iter(events.into_iter().map(Ok::<_, Infallible>)));
-    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }

@@ -1,9 +1,28 @@
-//! Reasoning before an answer: what a request asks for, and whether the model's chat template can do it.
+//! Reasoning before an answer: what a request asks for, whether the model's chat template can do it, and its separation
+//! from the text.
 
 use hunch_core::chat::Thinking;
+use hunch_model::text::{AnswerText, ThoughtSplitter};
 
 use super::Served;
 use super::errors::Failure;
+
+/// Reads text of an answer and returns its thoughts and the rest, as far as they are certain. With `last`, all that is
+/// held back too.
+pub(super) fn split(splitter: &mut ThoughtSplitter, text: &str, last: bool) -> (String, String) {
+    let mut pieces = splitter.push(text);
+    if last {
+        pieces.extend(splitter.finish());
+    }
+    let (mut thought, mut said) = (String::new(), String::new());
+    for piece in pieces {
+        match piece {
+            AnswerText::Thought(text) => thought.push_str(&text),
+            AnswerText::Said(text) => said.push_str(&text),
+        }
+    }
+    (thought, said)
+}
 
 /// Returns the effort of a name, as requests write it. `None` for an unknown one.
 pub(super) fn effort(name: &str) -> Option<Thinking> {

@@ -153,6 +153,30 @@ fn exit_codes_match_the_documentation() {
 }
 
 #[test]
+fn serve_refuses_what_cannot_work_before_it_loads() {
+    let data = data_folder();
+    let elsewhere = tempfile::tempdir().unwrap();
+    Tiny { seed: 5, ..Tiny::default() }.write(elsewhere.path(), "elsewhere");
+    let elsewhere = elsewhere.path().join("elsewhere.gguf");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().port().to_string();
+    // A broken target would be the error if it were loaded.
+    let broken = data.path().join("broken.gguf");
+    std::fs::write(&broken, "GGUF").unwrap();
+    for (arguments, word) in [
+        (["--models", elsewhere.to_str().unwrap()], "no folder that Hunch searches"),
+        (["--port", &taken], "Cannot listen"),
+        (["--host", "0.0.0.0"], "Set an API key"),
+        (["--idle-minutes", "99999999"], "at most a year"),
+    ] {
+        let output =
+            hunch(data.path(), &[&["serve", "--target", broken.to_str().unwrap()][..], &arguments].concat());
+        let message = text(&output.stderr);
+        assert!(message.contains(word) && output.status.code() != Some(0), "{arguments:?}: {message}");
+    }
+}
+
+#[test]
 fn errors_name_their_reason_once() {
     let data = data_folder();
     let missing = data.path().join("missing.json");

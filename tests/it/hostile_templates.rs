@@ -140,7 +140,11 @@ fn rejecting_template_is_tried_again() {
     let source = "{% if messages | length > 1 %}{{ raise_exception('one at a time') }}{% endif %}{{ messages[0].content }}";
     let template = ChatTemplate::from_source(Some(source), "", "<|im_end|>");
     let two = [conversation(), conversation()].concat();
-    assert!(template.render(&two, true, None, &|| false).unwrap().note.unwrap().contains("one at a time"));
+    let note = |messages: &[ChatMessage]| template.render(messages, true, None, &|| false).unwrap().note;
+    // Two questions become one. A question and an answer stay two messages.
+    assert!(note(&two).unwrap().contains("became one"));
+    let answered = [&two[..1], &[ChatMessage { role: Role::Assistant, content: "So".into() }]].concat();
+    assert!(note(&answered).unwrap().contains("one at a time"));
     let one = template.render(&conversation(), true, None, &|| false).unwrap();
     assert_eq!((one.text.as_str(), one.origin, one.note), ("Hi", TemplateOrigin::Model, None));
 }

@@ -442,6 +442,21 @@ pub(super) fn schema(schema: &Value) -> Value {
 }
 
 /// llguidance reads options of its own from a schema, which could switch off parts of it.
+/// LM Studio and llama.cpp write "no limit" as -1.
+#[test]
+fn negative_limits_are_none() {
+    let server = serve(64, config());
+    for path in [CHAT, "/v1/completions"] {
+        let mut body = chat("abc", 4, &json!({ "max_tokens": -1, "prompt": "abc" }));
+        let unused = if path == CHAT { "prompt" } else { "messages" };
+        body.as_object_mut().unwrap().remove(unused);
+        let answer = post(server.address, path, &body).json();
+        // The noise of a tiny model never ends, so the context is full.
+        let tokens = answer["usage"]["total_tokens"].as_u64().unwrap_or_else(|| panic!("{answer}"));
+        assert_eq!((tokens, &answer["choices"][0]["finish_reason"]), (64, &json!("length")), "{path}");
+    }
+}
+
 #[test]
 fn schemas_cannot_loosen_themselves() {
     let server = serve(2048, config());

@@ -217,6 +217,10 @@ fn refuses_requests_for_foreign_host_names() {
         ("evil.example:80", 403),
         ("192.168.1.1", 403),
         ("127.0.0.1.evil.example", 403),
+        // Names of this machine for containers on it.
+        ("host.docker.internal:8033", 200),
+        ("hunch.localhost", 200),
+        ("docker.internal.evil.example", 403),
     ] {
         let mut stream = http::connect(server.address);
         write!(stream, "GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
@@ -244,6 +248,31 @@ fn closed_connection_frees_the_engine() {
         wait_for(server.address, RUNNING, 0);
     }
     assert_eq!(post(server.address, CHAT, &chat("abc", 4, &json!({}))).status, 200);
+}
+
+/// Clients and proxies give up on a response without a header, however long the queue is.
+#[test]
+fn a_stream_begins_while_its_answer_waits() {
+    let limits = Limits { stream_begins: Duration::from_millis(50), ..Limits::default() };
+    let server = serve(LONG, ServerConfig { limits, ..config() });
+    let open = |body: &Value| {
+        let mut connection = http::connect(server.address);
+        http::write_request(&mut connection, "POST", CHAT, JSON, &body.to_string());
+        connection
+    };
+    let running = open(&endless());
+    wait_for(server.address, RUNNING, 1);
+    // A mistake in the request has a status of its own.
+    let mut wrong = endless();
+    wrong["temperature"] = json!(9);
+    assert_eq!(read_response(open(&wrong)).status, 400);
+    let waiting = read_response(open(&chat("abc", 4, &json!({ "stream": true }))));
+    assert_eq!(waiting.status, 200);
+    assert_eq!(metric(server.address, RUNNING), 1, "the first answer still runs");
+    drop(running);
+    let events = waiting.events();
+    assert_eq!(events.last().map(String::as_str), Some("[DONE]"), "{events:?}");
+    assert!(events.len() > 2, "{events:?}");
 }
 
 #[test]

@@ -32,6 +32,7 @@ fn with_two(change: impl FnOnce(ServerConfig) -> ServerConfig) -> Running {
             method: Method::Auto,
             sampling: SamplingParams::default(),
             drafts: DraftChoice::default(),
+            context: None,
             ignore_memory_check: false,
         };
         change(ServerConfig { installed: Some(installed), ..config() })
@@ -97,6 +98,7 @@ fn a_model_loaded_by_name_has_the_best_draft_there_is() {
                 method: Method::DraftModel,
                 sampling: SamplingParams::default(),
                 drafts,
+                context: None,
                 ignore_memory_check: false,
             };
             ServerConfig { installed: Some(installed), ..config() }
@@ -128,6 +130,7 @@ fn a_target_whose_draft_was_deleted_answers_alone() {
                 method: Method::DraftModel,
                 sampling: SamplingParams::default(),
                 drafts: DraftChoice { no_others: named.is_some(), named: named.into_iter().collect() },
+                context: None,
                 ignore_memory_check: false,
             };
             ServerConfig { installed: Some(installed), ..config() }

@@ -56,6 +56,8 @@ fn thoughts_are_blocks_once_they_are_asked_for() {
     let server = with(SWITCH);
     let plain = post(server.address, MESSAGES, &message(&json!({}))).json();
     assert_eq!(plain["content"][0]["type"], "text");
+    // The template opened the thought, whose end would otherwise stand alone in the text.
+    assert!(plain["content"][0]["text"].as_str().unwrap().starts_with("<think>\n"), "{plain}");
     let adaptive = json!({ "thinking": { "type": "adaptive" } });
     let whole = post(server.address, MESSAGES, &message(&adaptive)).json();
     // The noise of a tiny model never ends its thought.
@@ -82,6 +84,65 @@ fn thoughts_are_blocks_once_they_are_asked_for() {
     let text = json!({ "type": "text", "text": "So" });
     let thought = json!({ "type": "thinking", "thinking": "Hm", "signature": "" });
     assert_eq!(back(json!([thought, text])), back(json!([text])));
+}
+
+#[test]
+fn thoughts_are_apart_from_the_content_in_chats() {
+    let server = with(SWITCH);
+    let asked = |more: Value| {
+        let fields = merged(json!({ "hunch": true, "logprobs": true, "temperature": 0 }), &more);
+        post(server.address, CHAT, &message(&fields))
+    };
+    let whole = asked(json!({})).json();
+    let (answer, message) = (&whole["choices"][0], &whole["choices"][0]["message"]);
+    // The noise of a tiny model never ends its thought.
+    let thought = message["reasoning_content"].as_str().unwrap_or_else(|| panic!("{whole}"));
+    assert_eq!((&message["content"], thought.is_empty()), (&json!(""), false));
+    // The field has the whole text, and the log probabilities all tokens.
+    let texts = whole["hunch"]["texts"].as_array().unwrap();
+    let texts: String = texts.iter().map(|text| text.as_str().unwrap()).collect();
+    assert_eq!(texts.trim(), thought.trim());
+    assert_eq!(answer["logprobs"]["content"].as_array().unwrap().len(), 24);
+    let events = asked(json!({ "stream": true })).events();
+    let (end, chunks) = events.split_last().unwrap();
+    assert_eq!(end, "[DONE]");
+    let chunks: Vec<Value> = chunks.iter().map(|chunk| serde_json::from_str(chunk).unwrap()).collect();
+    let of = |name: &str| -> String {
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"][name].as_str()).collect()
+    };
+    assert_eq!((of("reasoning_content"), of("content")), (thought.to_owned(), String::new()));
+    let logprobs = chunks.iter().filter_map(|chunk| chunk["choices"][0]["logprobs"]["content"].as_array());
+    assert_eq!(logprobs.map(Vec::len).sum::<usize>(), 24);
+    let streamed = chunks.iter().filter_map(|chunk| chunk["hunch"]["texts"].as_array()).flatten();
+    assert_eq!(streamed.map(|text| text.as_str().unwrap()).collect::<String>(), texts);
+    // Without thinking, all of it is content.
+    let off = asked(json!({ "reasoning_effort": "none" })).json();
+    let message = &off["choices"][0]["message"];
+    assert!(message.get("reasoning_content").is_none() && message["content"] != "", "{off}");
+}
+
+/// A format leaves no room for a thought, so a thought that the template opens is closed before the answer.
+#[test]
+fn an_answer_in_a_format_never_begins_within_a_thought() {
+    let format = json!({ "response_format": { "type": "json_object" } });
+    for template in [SWITCH, ALWAYS] {
+        let server = with(template);
+        let prompt = |fields: &Value| {
+            let answer = post(server.address, CHAT, &message(fields)).json();
+            let prompt = answer["usage"]["prompt_tokens"].as_u64().unwrap_or_else(|| panic!("{answer}"));
+            (prompt, answer)
+        };
+        let (free, _) = prompt(&json!({}));
+        let (formatted, answer) = prompt(&format);
+        let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
+        assert!(text.starts_with('{'), "{answer}");
+        match template {
+            // The template has a switch, which is off: "no" in place of "<think>" and a line break.
+            SWITCH => assert_eq!(free - formatted, 6),
+            // "</think>" and a blank line.
+            _ => assert_eq!(formatted - free, 10),
+        }
+    }
 }
 
 #[test]

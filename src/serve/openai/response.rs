@@ -2,11 +2,12 @@
 
 use axum::response::sse::Event;
 use hunch_core::token::TokenId;
-use hunch_model::text::{Tokenizer, ToolCallParser, ToolPart};
+use hunch_model::text::{ThoughtSplitter, Tokenizer, ToolCallParser};
 use serde_json::{Map, Value, json};
 
 use super::super::answer::{RunningAnswer, Whole, text_of};
 use super::super::errors::{Failure, Protocol};
+use super::super::thinking::split;
 use super::super::tools::{AnswerPiece, pieces};
 use super::super::{Served, hunch_field, sse};
 use super::tools;
@@ -142,9 +143,14 @@ impl Shape {
         server: &Served,
         answer: &RunningAnswer,
         whole: &Whole,
+        thoughts: Option<ThoughtSplitter>,
         parser: Option<ToolCallParser>,
     ) -> Value {
         let text = whole.text();
+        let (thought, text) = match thoughts {
+            Some(mut thoughts) => split(&mut thoughts, &text, true),
+            None => (String::new(), text),
+        };
         let pieces = match parser {
             Some(parser) => pieces(parser, &text),
             None => vec![AnswerPiece::Text(text)],
@@ -156,7 +162,7 @@ impl Shape {
             "finish_reason": finish_reason(&whole.finished.stop, called),
         });
         match self.endpoint {
-            Endpoint::Chat => choice["message"] = tools::message(server, pieces),
+            Endpoint::Chat => choice["message"] = tools::message(server, &thought, pieces),
             Endpoint::Completions => choice["text"] = json!(whole.text()),
         }
         let mut response = self.head(server, false, json!([choice]));
@@ -167,31 +173,16 @@ impl Shape {
         response
     }
 
-    /// Returns a chunk with tokens that follow `from` characters of the answer, or `None` if it would be empty.
-    fn chunk(&self, server: &Served, tokens: &[TokenEvent], from: usize) -> Option<Value> {
-        let text = text_of(tokens);
-        let empty =
-            text.is_empty() && (tokens.is_empty() || self.logprobs.is_none()) && !self.has_hunch_field;
-        let logprobs = || self.logprobs_of_chunk(server, tokens, from);
-        (!empty).then(|| self.delta(server, json!({ "content": text }), &text, logprobs(), None))
-    }
-
     fn logprobs_of_chunk(&self, server: &Served, tokens: &[TokenEvent], from: usize) -> Value {
         if tokens.is_empty() { Value::Null } else { self.logprobs(server, tokens, from) }
     }
 
-    fn delta(
-        &self,
-        server: &Served,
-        delta: Value,
-        text: &str,
-        logprobs: Value,
-        finish: Option<&str>,
-    ) -> Value {
+    /// Returns a chunk. Completions have only the content of `delta`.
+    fn chunk(&self, server: &Served, delta: Value, logprobs: Value, finish: Option<&str>) -> Value {
         let mut choice = json!({ "index": 0, "logprobs": logprobs, "finish_reason": finish });
         match self.endpoint {
             Endpoint::Chat => choice["delta"] = delta,
-            Endpoint::Completions => choice["text"] = json!(text),
+            Endpoint::Completions => choice["text"] = json!(delta["content"].as_str().unwrap_or_default()),
         }
         self.head(server, true, json!([choice]))
     }
@@ -201,6 +192,8 @@ impl Shape {
 pub(super) struct Chunks {
     pub(super) server: Served,
     pub(super) shape: Shape,
+    /// Splitter of thoughts, if they are sent apart from the text.
+    pub(super) thoughts: Option<ThoughtSplitter>,
     /// Reader of calls, if the answer may have some.
     pub(super) parser: Option<ToolCallParser>,
     /// Characters of the answer so far.
@@ -208,30 +201,38 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// Returns the chunks of a round of an answer that may have calls. The first one has the field `hunch`.
-    fn round_with_calls(
-        &self,
-        parser: &ToolCallParser,
-        parts: Vec<ToolPart>,
-        answer: &RunningAnswer,
-        round: &RoundEvent,
-    ) -> Vec<Event> {
-        let Self { server, shape, .. } = self;
-        let mut deltas = tools::deltas(server, parser, parts);
-        let has_more = shape.has_hunch_field || shape.logprobs.is_some() && !round.tokens.is_empty();
-        if deltas.is_empty() && has_more {
-            deltas.push(json!({ "content": "" }));
-        }
-        let chunk = |(i, delta)| {
-            let tokens = if i == 0 { &round.tokens[..] } else { &[] };
-            let logprobs = shape.logprobs_of_chunk(server, tokens, self.sent_chars);
-            let mut chunk = shape.delta(server, delta, "", logprobs, None);
-            if i == 0 && shape.has_hunch_field {
-                chunk["hunch"] = hunch_field::of_round(answer, round);
+    /// Returns the deltas of some tokens: thoughts, then text and calls. With `last`, of all text that is held back too.
+    fn deltas(&mut self, tokens: &[TokenEvent], last: bool) -> Vec<Value> {
+        let mut text = text_of(tokens);
+        let mut deltas = Vec::new();
+        if let Some(thoughts) = &mut self.thoughts {
+            let (thought, said) = split(thoughts, &text, last);
+            if !thought.is_empty() {
+                deltas.push(json!({ "reasoning_content": thought }));
             }
-            sse::data(&chunk)
-        };
-        deltas.into_iter().enumerate().map(chunk).collect()
+            text = said;
+        }
+        match &mut self.parser {
+            Some(parser) => {
+                let mut parts = parser.push(&text);
+                if last {
+                    parts.extend(parser.finish());
+                }
+                deltas.extend(tools::deltas(&self.server, parser, parts));
+            }
+            None if text.is_empty() => {}
+            None => deltas.push(json!({ "content": text })),
+        }
+        deltas
+    }
+
+    /// Returns the chunks of deltas. The first one has the log probabilities of `tokens`.
+    fn chunks(&mut self, deltas: Vec<Value>, tokens: &[TokenEvent]) -> Vec<Value> {
+        let Self { server, shape, sent_chars, .. } = self;
+        let mut logprobs = shape.logprobs_of_chunk(server, tokens, *sent_chars);
+        *sent_chars += text_of(tokens).chars().count();
+        let chunk = |delta| shape.chunk(server, delta, std::mem::take(&mut logprobs), None);
+        deltas.into_iter().map(chunk).collect()
     }
 }
 
@@ -241,44 +242,37 @@ impl sse::Writer for Chunks {
             return Vec::new();
         }
         let role = json!({ "role": "assistant", "content": "" });
-        vec![sse::data(&self.shape.delta(&self.server, role, "", Value::Null, None))]
+        vec![sse::data(&self.shape.chunk(&self.server, role, Value::Null, None))]
     }
 
     fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
-        if let Some(mut parser) = self.parser.take() {
-            let parts = parser.push(&text_of(&round.tokens));
-            let events = self.round_with_calls(&parser, parts, answer, round);
-            self.parser = Some(parser);
-            return events;
+        let mut deltas = self.deltas(&round.tokens, false);
+        let has_hunch_field = self.shape.has_hunch_field;
+        let has_more = has_hunch_field || self.shape.logprobs.is_some() && !round.tokens.is_empty();
+        if deltas.is_empty() && has_more {
+            deltas.push(json!({ "content": "" }));
         }
-        let chunk = self.shape.chunk(&self.server, &round.tokens, self.sent_chars);
-        self.sent_chars += text_of(&round.tokens).chars().count();
-        let Some(mut chunk) = chunk else { return Vec::new() };
-        if self.shape.has_hunch_field {
-            chunk["hunch"] = hunch_field::of_round(answer, round);
+        let mut chunks = self.chunks(deltas, &round.tokens);
+        if let Some(first) = chunks.first_mut().filter(|_| has_hunch_field) {
+            first["hunch"] = hunch_field::of_round(answer, round);
         }
-        vec![sse::data(&chunk)]
+        chunks.iter().map(sse::data).collect()
     }
 
     fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event> {
-        let Self { server, shape, parser, sent_chars } = self;
-        let mut text = text_of(&finished.held);
-        let (mut events, mut called) = (Vec::new(), false);
-        if let Some(parser) = parser {
-            let mut parts = parser.push(&std::mem::take(&mut text));
-            parts.extend(parser.finish());
-            let deltas = tools::deltas(server, parser, parts).into_iter();
-            events.extend(deltas.map(|delta| sse::data(&shape.delta(server, delta, "", Value::Null, None))));
-            called = parser.has_called();
+        let mut deltas = self.deltas(&finished.held, true);
+        // The last delta comes with the reason for the end.
+        deltas.extend(deltas.is_empty().then(|| json!({})));
+        let mut chunks = self.chunks(deltas, &finished.held);
+        let called = self.parser.as_ref().is_some_and(ToolCallParser::has_called);
+        let Self { server, shape, .. } = self;
+        if let Some(last) = chunks.last_mut() {
+            last["choices"][0]["finish_reason"] = json!(finish_reason(&finished.stop, called));
+            if shape.has_hunch_field {
+                last["hunch"] = hunch_field::of_end(answer, finished);
+            }
         }
-        let delta = if text.is_empty() { json!({}) } else { json!({ "content": text }) };
-        let reason = Some(finish_reason(&finished.stop, called));
-        let logprobs = shape.logprobs_of_chunk(server, &finished.held, *sent_chars);
-        let mut last = shape.delta(server, delta, &text, logprobs, reason);
-        if shape.has_hunch_field {
-            last["hunch"] = hunch_field::of_end(answer, finished);
-        }
-        events.push(sse::data(&last));
+        let mut events: Vec<Event> = chunks.iter().map(sse::data).collect();
         if shape.include_usage {
             let mut counts = shape.head(server, true, json!([]));
             counts["usage"] = usage(answer, finished);
@@ -288,7 +282,7 @@ impl sse::Writer for Chunks {
         events
     }
 
-    fn failed(&mut self, failure: &Failure) -> Vec<Event> {
+    fn failed(failure: &Failure) -> Vec<Event> {
         vec![sse::data(&failure.body(Protocol::OpenAi))]
     }
 }

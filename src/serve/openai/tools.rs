@@ -167,8 +167,8 @@ fn read_call(call: CallEntry, param: &str) -> Result<(String, ToolCall), Failure
     Ok((call.id, past_call(name, arguments, param)?))
 }
 
-/// Returns the message of a whole answer.
-pub(super) fn message(server: &Server, pieces: Vec<AnswerPiece>) -> Value {
+/// Returns the message of a whole answer with its thoughts.
+pub(super) fn message(server: &Server, thought: &str, pieces: Vec<AnswerPiece>) -> Value {
     let (mut text, mut calls) = (String::new(), Vec::new());
     for piece in pieces {
         match piece {
@@ -182,6 +182,9 @@ pub(super) fn message(server: &Server, pieces: Vec<AnswerPiece>) -> Value {
     }
     let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { json!(text) };
     let mut message = json!({ "role": "assistant", "content": content, "refusal": null });
+    if !thought.is_empty() {
+        message["reasoning_content"] = json!(thought);
+    }
     if !calls.is_empty() {
         message["tool_calls"] = json!(calls);
     }

@@ -157,8 +157,9 @@ impl ChatTemplate {
     /// switch for reasoning, if the template has one.
     ///
     /// Templates run in a child process if this program offers one ([`child::offer`]). If a template
-    /// rejects the system message, it is rendered again with the system message at the start of the
-    /// first user message.
+    /// rejects the messages, it is rendered again with simpler ones. The system message is put at the start
+    /// of the first user message, or neighbouring messages of one role become one.
+    /// [`RenderedPrompt::note`] says so.
     ///
     /// The built-in template is used if the template still fails, takes longer than 2 s, or crashes the
     /// child. [`RenderedPrompt::note`] then has the reason. It is also used, without a note, if
@@ -191,7 +192,7 @@ impl ChatTemplate {
         }
     }
 
-    /// Renders messages with the template of the model. Also returns a note, if the system message was moved.
+    /// Renders messages with the template of the model. Also returns a note, if it accepted simpler messages only.
     fn render_model(
         &self,
         messages: &[ToolMessage],
@@ -211,22 +212,19 @@ impl ChatTemplate {
             thinking,
             variables: false,
         };
-        match self.render_template(&request(messages.to_vec()), cancelled) {
-            Ok(text) => Ok((text, None)),
-            Err(Failure::Rejected(problem)) => {
-                let merged = merge_system_message(messages);
-                match merged.map(|messages| self.render_template(&request(messages), cancelled)) {
-                    Some(Ok(text)) => {
-                        let note = "The model does not support system messages, so the system message was put \
-                                    before the first message.";
-                        Ok((text, Some(note.to_owned())))
-                    }
-                    Some(Err(Failure::Cancelled)) => Err(Failure::Cancelled),
-                    _ => Err(Failure::Rejected(problem)),
-                }
+        let problem = match self.render_template(&request(messages.to_vec()), cancelled) {
+            Ok(text) => return Ok((text, None)),
+            Err(Failure::Rejected(problem)) => problem,
+            Err(failure) => return Err(failure),
+        };
+        for (messages, note) in simpler(messages) {
+            match self.render_template(&request(messages), cancelled) {
+                Ok(text) => return Ok((text, Some(note))),
+                Err(Failure::Cancelled) => return Err(Failure::Cancelled),
+                Err(_) => {}
             }
-            Err(failure) => Err(failure),
         }
+        Err(Failure::Rejected(problem))
     }
 
     /// Renders and encodes a conversation with tools, as [`ids`](Self::ids) does. No built-in template replaces that of
@@ -469,6 +467,40 @@ fn collect_strings<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
         }
         _ => {}
     }
+}
+
+/// Returns simpler forms of messages that a template rejected, each with a note on the difference.
+fn simpler(messages: &[ToolMessage]) -> Vec<(Vec<ToolMessage>, String)> {
+    const MOVED: &str =
+        "The model does not support system messages, so the system message was put before the first message.";
+    const JOINED: &str =
+        "The roles of the model have to alternate, so neighbouring messages of one role became one.";
+    let joined = join_neighbours(messages);
+    let mut forms = Vec::new();
+    forms.extend(merge_system_message(messages).map(|moved| (moved, MOVED.to_owned())));
+    if joined != messages {
+        let moved = merge_system_message(&joined).map(|moved| join_neighbours(&moved));
+        forms.push((joined, JOINED.to_owned()));
+        forms.extend(moved.map(|moved| (moved, format!("{MOVED} {JOINED}"))));
+    }
+    forms
+}
+
+/// Joins neighbouring texts of one role. System messages come first, as one.
+fn join_neighbours(messages: &[ToolMessage]) -> Vec<ToolMessage> {
+    let is_system =
+        |message: &&ToolMessage| matches!(message, ToolMessage::Text(text) if text.role == Role::System);
+    let (system, others): (Vec<_>, Vec<_>) = messages.iter().partition(is_system);
+    let mut joined: Vec<ToolMessage> = Vec::with_capacity(messages.len());
+    for message in system.into_iter().chain(others) {
+        match (joined.last_mut(), message) {
+            (Some(ToolMessage::Text(last)), ToolMessage::Text(next)) if last.role == next.role => {
+                last.content = format!("{}\n\n{}", last.content, next.content);
+            }
+            _ => joined.push(message.clone()),
+        }
+    }
+    joined
 }
 
 /// Moves a leading system message to the start of the first user message.

@@ -64,10 +64,37 @@ fn mistral_moves_system_message_into_first_turn() {
 }
 
 #[test]
-fn falls_back_when_template_raises_and_notes_its_message() {
+fn neighbours_of_one_role_are_joined_for_a_template_that_rejects_them() {
     let prompt = rendered(MISTRAL, &[(Role::User, "a"), (Role::User, "b")]);
+    assert_eq!((prompt.origin, prompt.text.as_str()), (TemplateOrigin::Model, "<s>[INST] a\n\nb [/INST]"));
+    assert!(prompt.note.unwrap().starts_with("The roles of the model have to alternate"));
+    // System messages anywhere become one, which the first question takes in.
+    let parts = [
+        (Role::User, "a"),
+        (Role::System, "S"),
+        (Role::Assistant, "x"),
+        (Role::Assistant, "y"),
+        (Role::System, "T"),
+        (Role::User, "b"),
+    ];
+    let prompt = rendered(MISTRAL, &parts);
+    assert_eq!(prompt.text, "<s>[INST] S\n\nT\n\na [/INST]x\n\ny</s>[INST] b [/INST]");
+    let note = prompt.note.unwrap();
+    assert!(
+        note.contains("does not support system messages") && note.contains("have to alternate"),
+        "{note}"
+    );
+    // A template that takes them gets them as they are.
+    let prompt = rendered(QWEN, &[(Role::User, "a"), (Role::User, "b")]);
+    assert!(prompt.text.contains("user\na<|im_end|>\n<|im_start|>user\nb<|im_end|>"), "{}", prompt.text);
+    assert_eq!(prompt.note, None);
+}
+
+#[test]
+fn falls_back_when_template_raises_and_notes_its_message() {
+    let prompt = rendered(MISTRAL, &[(Role::Assistant, "a"), (Role::User, "b")]);
     assert_eq!(prompt.origin, TemplateOrigin::Plain);
-    assert_eq!(prompt.text, "User: a\n\nUser: b\n\nAssistant:");
+    assert_eq!(prompt.text, "Assistant: a</s>\n\nUser: b\n\nAssistant:");
     assert!(prompt.note.unwrap().contains("roles must alternate"));
 }
 
