@@ -44,6 +44,13 @@ async function lookedAt(page: Page): Promise<Record<string, unknown>[]> {
   return (await calls(page, 'lab_position')).map(({ request }) => (request as { source: Record<string, unknown> }).source);
 }
 
+/** Clicks the name next to a number field, which must leave the number alone. */
+async function clickName(field: Locator): Promise<void> {
+  const before = await field.inputValue();
+  await field.locator('xpath=../preceding-sibling::span').click();
+  expect(await field.inputValue()).toBe(before);
+}
+
 const width = (bar: Locator): Promise<number> => bar.evaluate((element) => Number(element.getAttribute('width')));
 const counted = async (page: Page): Promise<number> => {
   const all = await page.getByTestId('emitted').evaluateAll((bars) => bars.map((bar) => Number(bar.getAttribute('data-count'))));
@@ -197,6 +204,7 @@ describe('residual resampling', () => {
     await field.fill('Once upon a time');
     await field.press('Enter');
     await page.getByTestId('where').getByText('Once').waitFor();
+    await clickName(page.getByTestId('selection-temperature'));
     await page.getByTestId('selection-temperature').press('ArrowUp');
     await page.waitForFunction(() => window.hunchReplay?.calls.filter(({ command }) => command === 'lab_position').length === 3);
     expect((await calls(page, 'lab_position')).at(-1)).toMatchObject({
@@ -548,6 +556,7 @@ describe('the round inspector', () => {
     const page = await openLab('rounds', { answered: true });
     const { was, would, covered } = lab.what_if;
     await page.getByTestId('was-alpha').waitFor();
+    await clickName(page.getByTestId('what-if-depth'));
     expect(await page.getByTestId('was-mean_acceptance_length').textContent()).toBe(formatMean(was.mean_acceptance_length));
     expect(await page.getByTestId('would-alpha').textContent()).toBe(formatProbability(would.alpha));
     expect(await page.getByTestId('covered').textContent()).toContain(formatShare(covered));
@@ -601,6 +610,22 @@ describe('the cost curve', () => {
     await page.getByTestId('lab-stop').click();
     await page.getByTestId('costs-note').getByText('Stopped').waitFor();
     expect(await calls(page, 'stop_measurement')).toEqual([{ id: 1001 }]);
+  });
+
+  it('is named in the chat, where it can be stopped', async () => {
+    const page = await openLab('costs', { app: 'unmeasured', apps: { unmeasured } });
+    await page.getByTestId('measure-costs').click();
+    await page.getByTestId('lab-rules').click();
+    await page.keyboard.press('Control+1');
+    await page.getByTestId('prompt').fill('Meanwhile');
+    expect(await page.getByTestId('elsewhere').innerText()).toContain('The costs of this machine are being measured.');
+    expect(await page.getByTestId('send').isDisabled()).toBe(true);
+    await page.getByTestId('show-elsewhere').click();
+    await page.getByTestId('lab-stop').waitFor();
+    await page.keyboard.press('Control+1');
+    await page.getByTestId('stop-elsewhere').click();
+    await page.getByTestId('elsewhere').waitFor({ state: 'detached' });
+    expect(await page.getByTestId('send').isEnabled()).toBe(true);
   });
 });
 

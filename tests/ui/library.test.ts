@@ -120,6 +120,32 @@ describe('what is here', () => {
     expect(await page.getByTestId('facts').innerText()).toContain('questions are sent as plain text');
   });
 
+  it('has data that Hunch made for models, which can be deleted', async () => {
+    const stored = [
+      { id: 'low-bit/qwen-0123.gguf', kind: 'low_bit_copy', model: 'qwen', bytes: 620e6 },
+      { id: 'drafters/gone-4567-seed-1', kind: 'training_data', model: null, bytes: 6.7e9 },
+    ] as const;
+    const page = await openLibrary({}, {}, { stored: [...stored] });
+    await page.getByTestId('library-folders').click();
+    const entries = page.getByTestId('stored-entry');
+    await entries.nth(1).waitFor();
+    expect(await entries.allInnerTexts()).toEqual([
+      expect.stringMatching(/Low-bit copy\s+qwen\s+620\.0 MB/),
+      expect.stringMatching(/Training data\s+gone-4567-seed-1, of no model here\s+6\.7 GB/),
+    ]);
+    expect(await page.getByTestId('stored').textContent()).toContain('7.3 GB that Hunch made');
+    expect(await violations(page)).toEqual([]);
+    await entries.nth(1).getByTestId('remove-stored').click();
+    expect(await page.getByTestId('stored-remove-question').textContent()).toContain('cannot be continued');
+    await page.getByTestId('stored-remove-no').click();
+    expect(await entries.count()).toBe(2);
+    await entries.nth(1).getByTestId('remove-stored').click();
+    await page.getByTestId('stored-remove-yes').click();
+    await entries.nth(1).waitFor({ state: 'detached' });
+    expect(await calls(page, 'remove_stored_data')).toEqual([{ id: stored[1].id }]);
+    expect(await entries.count()).toBe(1);
+  });
+
   it('comes from folders: one can be added and removed, and each shows its problem', async () => {
     const folders = recorded.folders.map((folder) =>
       folder.source === 'lm_studio'

@@ -202,7 +202,7 @@ describe('a draft that fails', () => {
     expect(await notice.locator('summary').innerText()).toBe('Draft model failed; continuing without it');
     await notice.locator('summary').focus();
     await page.keyboard.press('Enter');
-    await page.getByText('Not enough memory: a cache needs 7 MiB.').waitFor();
+    await page.getByText('Details: a cache needs 7 MiB').waitFor();
     expect(await page.getByTestId('stats').getAttribute('data-stop')).not.toBeNull();
   });
 

@@ -156,6 +156,10 @@ describe('a formatted answer', () => {
       await expect.poll(() => button.innerText()).toBe('Copied');
       expect(await clipboard(page)).toBe(code);
     }
+    await page.evaluate(() => (navigator.clipboard.writeText = () => Promise.reject(new Error('Denied.'))));
+    const button = page.getByTestId('copy-code').first();
+    await button.click();
+    await expect.poll(() => button.innerText()).toBe('Couldn’t copy');
   });
 
   it('draws formulas', async () => {
@@ -253,6 +257,6 @@ describe('a thought', () => {
     await ask(page);
     await page.getByTestId('thought').getByText('Thinking', { exact: true }).waitFor();
     await ended(page);
-    await page.getByTestId('thought').getByText('Reasoning').waitFor();
+    await page.getByTestId('thought').getByText('Thoughts').waitFor();
   });
 });

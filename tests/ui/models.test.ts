@@ -40,7 +40,7 @@ describe('models', () => {
     app.info.unfinished_load = { target: app.models[0].path, draft: null, context: null };
     const page = await hunch.open({ app: 'crashed', apps: { crashed: app }, colours });
     await page.getByTestId('load-again').waitFor();
-    expect(await page.getByTestId('unloaded').innerText()).toContain(`Hunch ended while loading ${app.models[0].title}`);
+    expect(await page.getByTestId('unloaded').innerText()).toContain(`Hunch quit unexpectedly while loading ${app.models[0].title}`);
     expect(await calls(page, 'load_models')).toEqual([]);
     await page.screenshot({ path: `${output}crashed-${colours}.png` });
     await page.getByTestId('load-again').click();

@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { ask, calls, ended, useWindow } from './harness';
+import { violations } from './violations';
 
 const hunch = useWindow();
 const output = fileURLToPath(new URL('../output/ui/', import.meta.url));
@@ -288,7 +289,14 @@ describe('the settings', () => {
     expect(asked.map(({ request }) => request.settings.sampling.temperature)).toEqual([0, 0.7]);
     expect((await calls(page, 'set_system_prompt')).at(-1)).toMatchObject({ system: 'Answer in one sentence.' });
     await page.keyboard.press('Control+,');
-    await page.getByTestId('preset-delete').click();
+    // Escape answers the question and leaves the settings open.
+    await page.getByTestId('preset-delete').press('Enter');
+    await page.getByTestId('preset-delete-question').press('Escape');
+    await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('preset-delete');
+    await page.keyboard.press('Enter');
+    expect(await page.getByTestId('preset-delete-question').innerText()).toContain('Delete “Shorter” permanently?');
+    expect(await violations(page)).toEqual([]);
+    await page.getByTestId('preset-delete-yes').press('Enter');
     await page.getByText('None yet').waitFor();
     expect((await calls(page, 'set_preference')).at(-1)).toEqual({ key: 'presets', value: [] });
   });

@@ -68,7 +68,7 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
 
 describe('an answer of thousands of tokens', () => {
   it('draws each token once and leaves finished runs alone', async () => {
-    const page = await hunch.open({ replay: 'long', recordings: long });
+    const page = await hunch.open({ replay: 'long', recordings: long, speed: 60 });
     await page.evaluate(() => {
       const seen = { added: 0, removed: 0, changed: 0, flushes: 0 };
       const tokens = (nodes: NodeList) =>

@@ -22,6 +22,20 @@ describe('recommended sampling', () => {
     expect(await page.getByTestId('recommended').count()).toBe(0);
   });
 
+  it('leaves the settings alone that were kept from the last time', async () => {
+    const preferences = { settings: { temperature: 0.3, maxTokens: 2048, stop: ['###'] } };
+    const page = await hunch.open({ app: 'recommending', apps: { recommending }, preferences });
+    await page.getByTestId('example').first().waitFor();
+    await page.getByLabel('Settings, 1 advanced changed').click();
+    expect(await page.getByTestId('temperature').inputValue()).toBe('0.30');
+    expect(await page.getByTestId('max-tokens').inputValue()).toBe('2048');
+    const kept = async () => (await calls(page, 'set_preference')).filter(({ key }) => key === 'settings').map(({ value }) => value);
+    expect(await kept()).toEqual([]);
+    await page.getByTestId('recommended-apply').click();
+    const rest = { maxTokens: 2048, stop: ['###'] };
+    await expect.poll(kept).toEqual([{ temperature: 0.6, topK: 20, topP: 0.95, ...rest }]);
+  });
+
   it.each(['light', 'dark'] as const)('applies only when it is chosen, in %s colours', async (colours) => {
     const page = await hunch.open({ colours, height: 900, app: 'recommending', apps: { recommending } });
     await page.getByTestId('example').first().waitFor();

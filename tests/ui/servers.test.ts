@@ -151,6 +151,15 @@ describe('servers in the library', () => {
     expect(await page.getByTestId('server-key-place').innerText()).toBe('Key until Hunch closes');
     expect(await page.getByTestId('server-key').inputValue()).toBe('');
     await page.getByTestId('remove-server').last().click();
+    expect(await page.getByTestId('remove-server-question').innerText()).toContain('Remove http://127.0.0.1:8090/v1 and its key?');
+    expect(await violations(page)).toEqual([]);
+    await page.getByTestId('remove-server-no').press('Enter');
+    expect(await calls(page, 'remove_server')).toEqual([]);
+    await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('remove-server');
+    await page.keyboard.press('Enter');
+    await page.getByTestId('remove-server-yes').press('Enter');
+    await expect.poll(() => page.getByTestId('server').count()).toBe(1);
+    expect(await calls(page, 'remove_server')).toEqual([{ address: 'http://127.0.0.1:8090/v1' }]);
     await page.getByTestId('choose-server-model').first().click();
     await expect.poll(() => page.getByTestId('target-menu').innerText()).toContain('qwen3-32b');
     expect(await page.getByTestId('server-answers').innerText()).toBe('qwen3-32b answers from 127.0.0.1:8080.');
@@ -166,7 +175,7 @@ describe('servers in the library', () => {
     await page.getByTestId('server-address').fill('http://box.local:8000');
     await page.getByTestId('server-key').fill('sk-secret');
     await page.getByTestId('add-server').click();
-    expect(await page.getByTestId('servers-error').innerText()).toContain('others on the network could read it');
+    expect(await page.getByTestId('servers-error').innerText()).toContain('Others on the network could read the key');
     // The address can be corrected. The key is typed again.
     expect(await page.getByTestId('server-address').inputValue()).toBe('http://box.local:8000');
     expect(await page.getByTestId('server').count()).toBe(1);

@@ -149,6 +149,29 @@ describe('training a drafter', () => {
     expect(await page.getByTestId('training-start').count()).toBe(0);
   });
 
+  it('shows a result under its own model, also if another one is selected when it comes', async () => {
+    const page = await look({ event_ms: 60 });
+    await page.getByTestId('training-start').click();
+    await page.getByTestId('training-pause').waitFor();
+    await row(page, seven.name).click();
+    await page.getByTestId('training-start').waitFor();
+    expect(await page.getByTestId('training-outcome').count()).toBe(0);
+    await row(page, tiny.name).click();
+    expect(await page.getByTestId('training-outcome').innerText()).toContain('The new drafter is in use');
+  });
+
+  it('shows a failure under its own model', async () => {
+    const failure = { code: 'io', message: 'The disk is full. Collected text is kept.' } as const;
+    const page = await look({ event_ms: 300, failure });
+    await page.getByTestId('training-start').click();
+    await row(page, seven.name).click();
+    await page.getByTestId('training-elsewhere').waitFor();
+    await page.getByTestId('training-start').waitFor();
+    expect(await page.getByTestId('training-error').count()).toBe(0);
+    await row(page, tiny.name).click();
+    await page.getByTestId('training-error').waitFor();
+  });
+
   it('says what went wrong, and keeps the run', async () => {
     const failure = { code: 'io', message: 'The disk is full. Collected text is kept.' } as const;
     const page = await look({ event_ms: 5, failure });

@@ -31,6 +31,7 @@ describe('updates', () => {
     const page = await hunch.open();
     await page.getByTestId('open-settings').click();
     const section = page.getByTestId('updates');
+    expect(await page.getByTestId('open-settings').getAttribute('aria-label')).toBe('Settings');
     expect(await section.innerText()).toContain('Get updates where you downloaded Hunch');
     expect(await page.getByTestId('version').innerText()).toBe('0.1.0');
     expect(await section.getByRole('button').count()).toBe(0);
@@ -43,6 +44,9 @@ describe('updates', () => {
     expect(await page.getByTestId('automatic-updates-0').isChecked()).toBe(true);
     await page.getByTestId('update-check').click();
     await page.getByText('Version 0.2.0 is available').waitFor();
+    const button = page.getByTestId('open-settings');
+    expect(await button.getAttribute('aria-label')).toBe('Settings, update available');
+    expect(await button.locator('.dot').count()).toBe(1);
     await page.getByTestId('update-download').click();
     await page.getByTestId('update-progress').getByText('11.7 MB of 23.4 MB').waitFor();
     await page.screenshot({ path: `${output}update-download.png` });

@@ -84,7 +84,7 @@ export function createWindow(host: Host): WindowState {
   const bias = new LogitBias(host, () => models.loaded?.target.path ?? null);
   const advanced = new AdvancedSettings(bias);
   const settings = new Settings(advanced);
-  const links = new LinkQuestion(host, { copy: screen.copy, notify });
+  const links = new LinkQuestion(host, { copy: screen.copy, reportFailure });
 
   const library = new LibraryState(host);
   const modelList = new ModelList(library);
@@ -93,6 +93,7 @@ export function createWindow(host: Host): WindowState {
     preferences,
     reportFailure,
     needless: () => servers.chosen !== null,
+    chosen: () => servers.chosen && servers.choose(null),
   });
   const copiedTexts = new CopiedTexts(host, models);
   const servers = new Servers(host, preferences);
@@ -106,7 +107,7 @@ export function createWindow(host: Host): WindowState {
   const hubSearch = new HubSearchState(host, { asked: () => void catalogue.askHubAgain() });
 
   const conversations = new Conversations(host, notify);
-  const messageDrafts = new MessageDrafts(preferences, undefined, () => notify(language.strings.notices.filesNotKept));
+  const messageDrafts = new MessageDrafts(preferences, undefined, () => reportFailure(language.strings.notices.filesNotKept));
   const callbacks = {
     changed: () => void conversations.refresh(),
     ready: () => answerer.prepare(),
@@ -150,8 +151,8 @@ export function createWindow(host: Host): WindowState {
 
   const training = new Training(host, { models });
   const layerSearch = new LayerSearch(host, models);
-  const work = new Work({ conversation, comparison, layerSearch, models, navigation, pairing, training });
-  const updates = new Updates(host, { preferences, work, models, costs: lab.costs, notify });
+  const work = new Work({ conversation, comparison, lab, layerSearch, models, navigation, pairing, training });
+  const updates = new Updates(host, { preferences, work, models, notify });
   const chat = new Chat({ conversation, conversations, messageDrafts, models, answerer, servers, navigation, tokens, work });
   const presets = new Presets({ preferences, settings, conversation, models, notify });
   const attach = async (paths: readonly string[]) => {
@@ -184,9 +185,11 @@ export function createWindow(host: Host): WindowState {
       library,
       catalogue,
       downloads,
+      lab,
+      updates,
     },
     compare: { comparison, comparisons, plan, models, servers, preferences, tokens, links },
-    lab: { lab, models, conversation, settings },
+    lab: { lab, models, conversation, settings, work },
     library: {
       library,
       modelList,

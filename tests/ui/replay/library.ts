@@ -32,6 +32,7 @@ import type {
   PredictedMemory,
   PredictedSpeedup,
   SmallerChoice,
+  StoredData,
 } from '../../../ui/src/lib/ipc/schema.gen';
 import { refusal } from './refusal';
 
@@ -42,6 +43,8 @@ type LibraryCommand =
   | 'remove_model_folder'
   | 'remove_model'
   | 'remove_low_bit_copy'
+  | 'stored_data'
+  | 'remove_stored_data'
   | 'template_note'
   | 'watch_library'
   | 'fit'
@@ -91,6 +94,8 @@ export interface RecordedLibrary {
   own_heads?: Record<string, HeadOffer>;
   /** Low-bit copies that models have or can get, by the model's name. */
   low_bit?: Record<string, LowBitOffer>;
+  /** Data that Hunch made for models. */
+  stored?: StoredData[];
   /** Existing downloads. */
   downloads: Download[];
 }
@@ -110,6 +115,7 @@ export class ReplayLibrary {
   readonly #models: ModelEntry[];
   readonly #folder: string;
   #downloads: Download[];
+  #stored: StoredData[];
   #send: (event: LibraryEvent) => void = () => {};
 
   /** `folder` is Hunch's own folder. */
@@ -118,6 +124,7 @@ export class ReplayLibrary {
     this.#models = models;
     this.#folder = folder;
     this.#downloads = [...recorded.downloads];
+    this.#stored = [...(recorded.stored ?? [])];
   }
 
   /** The commands of the library. */
@@ -127,6 +134,8 @@ export class ReplayLibrary {
     remove_model_folder: ({ path }) => this.#removeFolder(path),
     remove_model: ({ path }) => this.removeModel(path),
     remove_low_bit_copy: ({ target }) => this.#removeLowBitCopy(this.find(target)),
+    stored_data: () => this.#stored,
+    remove_stored_data: ({ id }) => (this.#stored = this.#stored.filter((stored) => stored.id !== id)),
     template_note: ({ path }) => this.#recorded.template_notes?.[path] ?? null,
     watch_library: (_, send) => this.#watch(send),
     fit: ({ request }) => this.fit(request),

@@ -75,9 +75,10 @@ export function errorContent({ code, message, params: given = {} }: ErrorInfo): 
 /** An error in one line, where there is no room for a card. */
 export function errorLine(error: ErrorInfo): string {
   const { title, text, detail } = errorContent(error);
-  // In English the engine's own message is best.
-  if (language.current === 'en') return error.message;
-  return [text ?? `${title}.`, detail === null ? '' : causeText(detail)].filter((part) => part !== '').join(' ');
+  const { current, strings } = language;
+  // The engine's own message may give advice for the command line.
+  if (text === null && current === 'en') return error.message;
+  return [text ?? `${title}.`, detail === null ? '' : `${strings.errorCard.details} ${detail}`].filter((part) => part !== '').join(' ');
 }
 
 /** A cause that the engine states in English only: as it is in an English window, else marked. */

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import {
   formatBytes,
   formatBytesUp,
+  formatDay,
   formatDuration,
   formatParameters,
   formatProbability,
@@ -15,6 +16,9 @@ import {
 describe('format', () => {
   it.each([
     [formatRate(41.23), '41.2'],
+    [formatDay('2026-10-31'), 'Oct 31, 2026'],
+    [formatDay('2026-13-31'), '2026-13-31'],
+    [formatDay('yesterday'), 'yesterday'],
     [formatRate(99.96), '100'],
     [formatShare(0.714), '71%'],
     [formatDuration(0.42), '0.4 ms'],

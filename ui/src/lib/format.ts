@@ -142,5 +142,11 @@ export function formatMonth(month: string): string {
   );
 }
 
+/** A day of the form 2026-10-31: Oct 31, 2026. Other text is returned as it is. */
+export function formatDay(day: string): string {
+  const time = /^\d{4}-\d\d-\d\d$/.test(day) ? Date.parse(day) : NaN;
+  return Number.isNaN(time) ? day : new Intl.DateTimeFormat(language.current, { dateStyle: 'medium', timeZone: 'UTC' }).format(time);
+}
+
 /** A token's text with visible spaces and line breaks. */
 export const visibleText = (text: string): string => text.replace(/ /g, '·').replace(/\n/g, '↵').replace(/\t/g, '⇥').replace(/\r/g, '␍');

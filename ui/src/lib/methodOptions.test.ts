@@ -11,6 +11,7 @@ describe('options of methods', () => {
     ['skipped_layers', '9, 3;9 11', { skipped_layers: [3, 9, 11] }],
     ['skipped_layers', '0', { skipped_layers: [0] }],
     ['draft_window', '4096', { draft_window: 4096 }],
+    ['draft_window', '4,096', { draft_window: 4096 }],
   ] as const)('read %s from "%s"', (name, text, expected) => {
     const options = withOption({}, name, text, limits);
     expect(options).toEqual(expected);

@@ -1,6 +1,7 @@
 // Options of single methods, as text in fields. Pure.
 
 import type { OptionName, MethodOptions } from './ipc/schema.gen';
+import { ungrouped } from './typedNumber';
 
 /** Upper limits of the loaded models and the engine. */
 export interface OptionLimits {
@@ -50,7 +51,7 @@ function read(name: OptionName, text: string, limits: OptionLimits): MethodOptio
 
 /** Whole numbers of a text; null if one is no number or out of range. Without a separator, the text is one number. */
 function wholes(text: string, separator: RegExp | null, min: number, max = 0xffff_ffff): number[] | null {
-  const parts = separator ? text.split(separator).map((part) => part.trim()) : [text];
+  const parts = separator ? text.split(separator).map((part) => part.trim()) : [ungrouped(text)];
   const numbers = parts.map((part) => (/^\d+$/.test(part) ? Number(part) : NaN));
   return numbers.every((number) => number >= min && number <= max) ? numbers : null;
 }

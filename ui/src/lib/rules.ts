@@ -47,18 +47,16 @@ export const withRuleNumber = (rule: AcceptanceRule, name: RuleNumber, value: nu
 /** Returns `true` if the output distribution may differ from the target's. */
 export const isLossy = (rule: AcceptanceRule): boolean => rule.name === 'lossy-typical' || rule.name === 'lossy-lenience';
 
-/** Returns `true` if the rule can change the text at a temperature. At 0 the target has one token, and a lossy rule
- * accepts that one alone. */
-export const changesText = (rule: AcceptanceRule, temperature: number): boolean => isLossy(rule) && temperature !== 0;
+/** Returns `true` if the rule can change the text at a temperature. At 0 typical acceptance takes the likeliest token
+ * alone, and lenience takes others that are nearly as likely. */
+export const changesText = (rule: AcceptanceRule, temperature: number): boolean =>
+  rule.name === 'lossy-lenience' || (rule.name === 'lossy-typical' && temperature !== 0);
 
 /** The effect of a rule at a temperature, in one line. */
 export function ruleMeaning(rule: AcceptanceRule, temperature: number): string {
   const { rules } = language.strings;
-  return isLossy(rule) && temperature === 0 ? rules.noEffect : rules[rule.name].meaning;
+  return isLossy(rule) && !changesText(rule, temperature) ? rules.noEffect : rules[rule.name].meaning;
 }
-
-/** Returns `true` if each test of the rule draws a random number. */
-export const drawsNumber = ({ name }: AcceptanceRule): boolean => name === 'lossless' || name === 'lossy-lenience';
 
 /** Label among the figures of an answer; null for the usual rule, which needs none. */
 export function ruleFigure(rule: AcceptanceRule): string | null {
@@ -93,7 +91,7 @@ export function acceptedBecause(rule: AcceptanceRule, { origin, p, q, u, thresho
 /** Explains why a drafted token was rejected. The threshold follows from the p and q of that test. */
 export function rejectedBecause(rule: AcceptanceRule, { p, q, u }: RejectedEvent): string | null {
   const lenience = rule.name === 'lossy-lenience' ? rule.lenience : 1;
-  return because(rule, { accepted: false, p, q, u, threshold: Math.min(1, p / ((q ?? 1) * lenience)) });
+  return because(rule, { accepted: false, p, q, u, threshold: u === null ? null : Math.min(1, p / ((q ?? 1) * lenience)) });
 }
 
 function because(rule: AcceptanceRule, { accepted, p, q, u, threshold }: Tested): string | null {
@@ -110,7 +108,10 @@ function because(rule: AcceptanceRule, { accepted, p, q, u, threshold }: Tested)
       return `${card.p} ${formatProbability(p)} ${accepted ? '>' : '≤'} ${bound}: ${outcome}`;
     }
     default: {
-      if (u === null || threshold === null) return null;
+      if (u === null || threshold === null) {
+        if (rule.name !== 'lossy-lenience') return null;
+        return `${(accepted ? words.near : words.far)(formatMean(rule.lenience))}: ${outcome}`;
+      }
       const bound = rule.name === 'lossy-lenience' ? words.lenient(formatMean(rule.lenience), q === null) : words.ratio(q === null);
       return `${card.u} ${formatProbability(u)} ${accepted ? '<' : '≥'} ${bound} = ${formatProbability(threshold)}: ${outcome}`;
     }

@@ -65,6 +65,8 @@ describe('the keys of a list', () => {
     for (const modifier of ['metaKey', 'ctrlKey', 'altKey', 'isComposing']) {
       expect(press('ArrowDown', list, false, { [modifier]: true })).toBe(false);
     }
+    // WebKit marks the Return that confirms a composition only by this code.
+    expect(press('Enter', { ...list, choose: () => {} }, true, { keyCode: 229 })).toBe(false);
   });
 });
 

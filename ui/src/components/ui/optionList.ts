@@ -1,5 +1,7 @@
 // Keys and attributes of a list of options. Listbox.svelte draws the list. A search field may handle its keys instead.
 
+import { isComposing } from '../../lib/keys';
+
 /** A list of options, one of which is selected. */
 export interface OptionList {
   /** Id of the listbox element; its options are `id-0`, `id-1`, ... */
@@ -30,7 +32,7 @@ const stepsToEnds: Readonly<Record<string, number>> = { Home: -Infinity, End: In
  * Text fields keep the keys that move their caret, delete or insert.
  */
 export function onListKey(event: KeyboardEvent, list: OptionList, inField = false): boolean {
-  if (event.metaKey || event.ctrlKey || event.altKey || event.isComposing) return false;
+  if (event.metaKey || event.ctrlKey || event.altKey || isComposing(event)) return false;
   const { key } = event;
   const by = steps[key] ?? (list.horizontal ? stepsAside[key] : undefined) ?? (inField ? undefined : stepsToEnds[key]);
   if (by !== undefined) moveBy(by, list);

@@ -10,6 +10,7 @@ import type { ActiveConversation } from '../../lib/state/conversation.svelte';
 import type { CopiedTexts } from '../../lib/state/copiedTexts.svelte';
 import type { Conversations } from '../../lib/state/conversations.svelte';
 import type { Downloads } from '../../lib/state/downloads.svelte';
+import type { Lab } from '../../lib/state/lab.svelte';
 import type { LayerSearch } from '../../lib/state/layerSearch.svelte';
 import type { LibraryState } from '../../lib/state/library.svelte';
 import type { LinkQuestion } from '../../lib/state/linkQuestion.svelte';
@@ -20,6 +21,7 @@ import type { ProblemLog } from '../../lib/state/problemLog';
 import type { Servers } from '../../lib/state/servers.svelte';
 import type { Settings } from '../../lib/state/settings.svelte';
 import type { TokenFocus } from '../../lib/state/tokenFocus.svelte';
+import type { Updates } from '../../lib/state/updates.svelte';
 import type { Work } from '../../lib/state/work.svelte';
 
 export interface ChatContext {
@@ -49,6 +51,9 @@ export interface ChatContext {
   /** For the first pair, while there is no model. */
   readonly catalogue: CatalogueState;
   readonly downloads: Downloads;
+  /** For the measurement of costs. */
+  readonly lab: Pick<Lab, 'widget'>;
+  readonly updates: Pick<Updates, 'known'>;
 }
 
 export const [useChat, provideChat] = createContext<ChatContext>();

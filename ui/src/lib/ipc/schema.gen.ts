@@ -101,7 +101,7 @@ epsilon: number,
  */
 delta: number, } | { "name": "lossy-lenience", 
 /**
- * Above 0, at most 1. At 1 the rule is lossless.
+ * Above 0, at most 1. At 1 the rule is lossless, except between equally likely tokens at temperature 0.
  */
 lenience: number, };
 
@@ -3248,9 +3248,9 @@ p: number,
  */
 q: number | null, 
 /**
- * Uniform random number of the test.
+ * Uniform random number of the test. Absent under rules that draw none.
  */
-u: number, 
+u: number | null, 
 /**
  * Position in the round of the token that replaced it.
  */
@@ -3820,6 +3820,32 @@ export type StoreRemedy = { "type": "retry" } | { "type": "restore",
 copy: string, } | { "type": "start_empty" } | { "type": "stay_in_memory" };
 
 /**
+ * Data that Hunch made.
+ */
+export type StoredData = { 
+/**
+ * Path in the data folder, such as `low-bit/name.gguf`.
+ */
+id: string, 
+/**
+ * Kind.
+ */
+kind: StoredKind, 
+/**
+ * Name of the model that it belongs to. `None` if no model here is known to.
+ */
+model: string | null, 
+/**
+ * Bytes on disk.
+ */
+bytes: number, };
+
+/**
+ * Kind of stored data.
+ */
+export type StoredKind = "low_bit_copy" | "training_data" | "drafter" | "set_aside" | "unfinished";
+
+/**
  * A message of a conversation. Messages form a tree by their parents.
  */
 export type StoredMessage = { 
@@ -4060,7 +4086,7 @@ installed: boolean, };
  */
 export type TrainOutlook = { 
 /**
- * Disk that the data take, in bytes.
+ * Disk that the data take in addition to those that are collected, in bytes.
  */
 disk_bytes: number, 
 /**
@@ -4299,6 +4325,10 @@ export interface Commands {
   dropped_models: { args: { paths: Array<string> }; result: Array<string> };
   /** Deletes the low-bit copy of a target. */
   remove_low_bit_copy: { args: { target: string }; result: null };
+  /** Lists the data that Hunch made for models. */
+  stored_data: { args: Record<string, never>; result: Array<StoredData> };
+  /** Deletes such data by its id. Returns the rest. */
+  remove_stored_data: { args: { id: string }; result: Array<StoredData> };
   /** Shows a model in the system's file manager. */
   reveal_model: { args: { path: string }; result: null };
   /** Returns why the model's chat template cannot be used as it is; null if it can. */

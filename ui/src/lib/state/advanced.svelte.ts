@@ -2,10 +2,18 @@
 // them alone, comparisons use them. No DOM.
 
 import type { AnswerSettings, LoadedModels, MethodOptions, SamplingParams } from '../ipc/schema.gen';
-import type { LogitBias } from './logitBias.svelte';
+import type { KeptBias, LogitBias } from './logitBias.svelte';
 
 /** Settings of a request, without the models. */
 type Requested = Omit<AnswerSettings, 'target' | 'draft'>;
+
+/** Advanced settings that stay when the window closes. Options of methods belong to the loaded models. */
+export interface KeptAdvanced {
+  readonly presencePenalty: number;
+  readonly frequencyPenalty: number;
+  readonly stop: readonly string[];
+  readonly biases: readonly KeptBias[];
+}
 
 /** The advanced settings of the next answer. */
 export class AdvancedSettings {
@@ -42,6 +50,20 @@ export class AdvancedSettings {
     this.#defaults = { presence: presence_penalty, frequency: frequency_penalty };
     this.presencePenalty = presence_penalty;
     this.frequencyPenalty = frequency_penalty;
+  }
+
+  /** The settings that stay when the window closes. */
+  kept(): KeptAdvanced {
+    const { presencePenalty, frequencyPenalty, stop, bias } = this;
+    return { presencePenalty, frequencyPenalty, stop, biases: bias.kept() };
+  }
+
+  /** Applies kept settings. `clamp` returns the nearest allowed value, and `stops` is the highest number of stop strings. */
+  restore(kept: Partial<KeptAdvanced>, clamp: (name: string, value: number) => number, stops: number): void {
+    this.presencePenalty = clamp('presence_penalty', kept.presencePenalty ?? this.presencePenalty);
+    this.frequencyPenalty = clamp('frequency_penalty', kept.frequencyPenalty ?? this.frequencyPenalty);
+    for (const text of kept.stop?.slice(0, stops) ?? []) this.addStop(text);
+    this.bias.restore(kept.biases?.map(({ text, bias }) => ({ text, bias: clamp('logit_bias', bias) })) ?? []);
   }
 
   /** Adapts to other models: layers belong to one target, and a window fits the context. */

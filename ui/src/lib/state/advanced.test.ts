@@ -80,6 +80,31 @@ describe('advanced settings', () => {
     expect([advanced.stop, advanced.presencePenalty]).toEqual([['x'], 1]);
   });
 
+  it('are kept when the window closes, with the sampling, and find their tokens again', async () => {
+    const before = make();
+    expect(before.settings.kept()).toEqual({});
+    before.settings.temperature = 0.3;
+    before.settings.maxTokens = 2048;
+    before.settings.method = 'ngram';
+    before.advanced.addStop('x');
+    await before.bias.add(' the');
+    before.bias.change(0, 2.5);
+    const kept = before.settings.kept()!;
+    expect(kept).toEqual({ temperature: 0.3, maxTokens: 2048, stop: ['x'], biases: [{ text: ' the', bias: 2.5 }] });
+    const { settings, bias, host } = make();
+    host.target = 'b';
+    settings.restore(kept);
+    expect(settings.kept()).toEqual(kept);
+    expect(bias.byToken).toEqual({});
+    await bias.prepare();
+    expect(settings.request()).toMatchObject({
+      method: 'plain',
+      max_tokens: 2048,
+      stop: ['x'],
+      sampling: { temperature: 0.3, logit_bias: { 504: 2.5 } },
+    });
+  });
+
   it('keep options as far as they fit other models', () => {
     const { advanced } = make();
     const load = (path: string, context: number) =>
@@ -127,7 +152,7 @@ describe('a bias', () => {
   it('is refused with the error of the engine', async () => {
     const { bias, host } = make();
     host.failing = true;
-    expect([await bias.add('the'), bias.problem]).toEqual([false, 'No model is loaded.']);
+    expect([await bias.add('the'), bias.problem]).toEqual([false, 'An answer needs a model. Open a model first.']);
   });
 
   it('belongs to the token of the loaded model', async () => {

@@ -23,7 +23,7 @@ import type { AnswerOrigin, ConfidenceClass, RoundClass, EntropyClass } from '..
 import { Layout, type Block } from '../text/blocks';
 import { MarkdownDocument } from '../text/markdown/document';
 import type { MarkdownBlock } from '../text/markdown/nodes';
-import { endsUnbegunThought, Thinking, type ThinkingSpan } from '../text/thinking';
+import { closing, endsUnbegunThought, Thinking, type ThinkingSpan } from '../text/thinking';
 
 /** Phase of an answer. */
 export type AnswerPhase = 'waiting' | 'prefill' | 'streaming' | 'finished' | 'failed' | 'interrupted';
@@ -149,6 +149,8 @@ export class Answer {
   #rendered = new Rendered();
   /** End of the prompt that belongs to the answer's text. */
   #before: '' | '<think>' = '';
+  /** End of the text so far, shorter than the tag that ends a thought. */
+  #tail = '';
   /** Counts changes of the documents, which are parsed lazily. */
   #version = $state(0);
   // Looked up when a token is pointed at, never drawn from: reactive maps would cost a signal a round.
@@ -377,8 +379,10 @@ export class Answer {
     // A continued answer is live again.
     if (this.#rendered.finished) this.#renderAgain();
     this.#rendered.append(token, text);
+    const recent = this.#tail + text;
+    this.#tail = recent.slice(1 - closing.length);
     // The prompt started a thought: all text so far belongs to it.
-    if (this.#before === '' && text.includes('>') && endsUnbegunThought(this.text + text)) {
+    if (this.#before === '' && recent.includes(closing) && endsUnbegunThought(this.text + text)) {
       this.#before = '<think>';
       this.#renderAgain();
       this.#rendered.append(token, text);

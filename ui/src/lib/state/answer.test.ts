@@ -227,6 +227,18 @@ describe('Answer', () => {
     expect(answer.droppedDrafts).toEqual([]);
   });
 
+  it('finds a tag in pieces that ends a thought, and reads no token twice before', () => {
+    const answer = new Answer();
+    let reads = 0;
+    const counted = (text: string, at: number) =>
+      Object.defineProperty(token(text, 'plain', at, 0), 'text', { get: () => (reads++, text) });
+    const texts = Array.from({ length: 100 }, () => 'a > b ');
+    answer.apply(texts.map((text, at) => round(at, [counted(text, at)])));
+    expect(reads).toBeLessThan(10 * texts.length);
+    for (const [i, text] of ['</th', 'ink', '> so'].entries()) answer.apply([round(100 + i, [token(text, 'plain', 100 + i, 0)])]);
+    expect(answer.answerText).toBe('so');
+  });
+
   it('parses a thought that the prompt started, and keeps it when continued', () => {
     const answer = new Answer();
     const say = (...texts: string[]) => answer.apply(texts.map((text, at) => round(at, [token(text, 'plain', at, 0)])));

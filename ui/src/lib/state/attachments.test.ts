@@ -139,7 +139,10 @@ describe('attached files', () => {
 
   it('that cannot be read are reported, and the others attached', async () => {
     const { names, notices } = await make({ '/a/picture.png': binary, '/a/notes.md': 'blue sky' });
-    expect([names(), notices.failure]).toEqual([['notes.md'], 'Not text.']);
+    expect([names(), notices.failure]).toEqual([
+      ['notes.md'],
+      '“picture.png” is not UTF-8 text, so it is not used. Choose a text file, or save it as UTF-8.',
+    ]);
   });
 
   it('are at most as many as the engine takes', async () => {

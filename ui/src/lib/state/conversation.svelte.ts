@@ -53,6 +53,8 @@ export interface ConversationCallbacks {
 export class ActiveConversation {
   /** `true` if a stop was requested and the engine has not ended the answer yet. */
   stopping = $state(false);
+  /** Number of questions asked on screen and conversations shown so far. Each takes the reader to the end. */
+  arrivals = $state(0);
 
   #thread = $state.raw(new Thread());
   #current = $state.raw<RunningAnswer | null>(null);
@@ -176,6 +178,7 @@ export class ActiveConversation {
   /** Shows a question as queued in its conversation. */
   #enqueue(thread: Thread, question: Question, first = false): void {
     this.#name(thread);
+    if (thread === this.#thread) this.arrivals += 1;
     this.#queue.add(thread, this.#newTurn(question, new Answer()), first);
   }
 
@@ -417,6 +420,7 @@ export class ActiveConversation {
     this.#answers.leave();
     if (this.#thread.id !== null) this.#thinking.set(this.#thread.id, this.#settings.thinking);
     this.#thread = thread;
+    this.arrivals += 1;
     const thinking = this.#thinkingIn(thread);
     if (thinking !== undefined) this.#settings.thinking = thinking;
   }
@@ -432,7 +436,16 @@ export class ActiveConversation {
 
   /** Sets the instructions of the conversation, and creates it if it is new. */
   async instruct(system: string): Promise<void> {
+    await this.#instruct(this.#thread, system);
+  }
+
+  /** Returns `instruct` for the conversation that is on screen now, also once another one is. */
+  instructing(): (system: string) => Promise<void> {
     const thread = this.#thread;
+    return (system) => this.#instruct(thread, system);
+  }
+
+  async #instruct(thread: Thread, system: string): Promise<void> {
     thread.system = system;
     const isLatest = thread.instructions.start();
     try {
@@ -467,7 +480,10 @@ export class ActiveConversation {
   /** Starts an answer in a conversation, by default the one on screen, after the turns `before`. Returns the refusal,
    * or null once the answer has begun. Nothing may be running. */
   async #begin(asking: Asking, before: readonly Turn[], question: Question, thread = this.#thread): Promise<Refusal | null> {
-    if (thread === this.#thread) this.#openings.cancel();
+    if (thread === this.#thread) {
+      this.#openings.cancel();
+      this.arrivals += 1;
+    }
     const answer = new Answer();
     const turn = this.#newTurn(question, answer);
     thread.error = null;

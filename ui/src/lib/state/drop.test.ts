@@ -8,6 +8,8 @@ import { planOf } from './drop.svelte';
 /** A host that accepts everything. Loading can be held. */
 class AgreeingHost extends SilentHost {
   calls: [string, unknown][] = [];
+  /** `true` if no model can be loaded. */
+  refuses = false;
   /** Paths that cannot be read. */
   broken: string[] = [];
   /** Model folders. */
@@ -20,6 +22,7 @@ class AgreeingHost extends SilentHost {
     if (command === 'app_info') return app.info;
     if (command === 'library') return { models: app.models, folders: [], machine: { total: 16e9, usable: 11e9 } };
     if (command === 'list_conversations') return [];
+    if (command === 'load_models' && this.refuses) throw { code: 'out_of_memory', message: 'No room.' };
     if (command === 'load_models') {
       const { target, draft } = args['request'] as LoadRequest;
       const entry = (path: string) => ({ ...app.models[0], path, name: path });
@@ -67,6 +70,20 @@ describe('a plan', () => {
 });
 
 describe('a drop', () => {
+  it('of a model lets it answer in place of a server once it is loaded', async () => {
+    const { drop, host, servers } = await make();
+    const server = { address: 'http://127.0.0.1:8080/v1', model: 'large' };
+    servers.choose(server);
+    host.refuses = true;
+    drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
+    await settled();
+    expect([host.of('load_models').length, servers.chosen]).toEqual([1, server]);
+    host.refuses = false;
+    drop.onEvent({ kind: 'dropped', paths: ['/a/x.gguf'], across: 0.2 });
+    await settled();
+    expect(servers.chosen).toBeNull();
+  });
+
   it('is announced while files are over the window, and for nothing else', async () => {
     const { drop, notices } = await make();
     drop.onEvent({ kind: 'over', paths: ['/a/x.gguf'], across: 0.2 });

@@ -2,7 +2,7 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { ErrorInfo, FitVerdict, Library, MachineMemory, ModelEntry, ModelFolder } from '../ipc/schema.gen';
+import type { ErrorInfo, FitVerdict, Library, MachineMemory, ModelEntry, ModelFolder, StoredData } from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 
@@ -22,6 +22,8 @@ export class LibraryState {
   fits = $state.raw<Readonly<Record<string, FitVerdict>>>({});
   /** Why a model's chat template cannot be used as it is, by path; null for no problem. */
   templateNotes = $state.raw<Readonly<Record<string, string | null>>>({});
+  /** Data that Hunch made for models; null while unknown. */
+  stored = $state.raw<readonly StoredData[] | null>(null);
   error = $state.raw<ErrorInfo | null>(null);
   /** Number of models of each title and quantisation. */
   #alike = $derived.by((): Readonly<Record<string, number>> => {
@@ -93,6 +95,16 @@ export class LibraryState {
   /** Deletes a model of Hunch's own folder. */
   async remove(path: string): Promise<void> {
     await this.#try(async () => this.#take(await call(this.#host, 'remove_model', { path })));
+  }
+
+  /** Loads the list of data that Hunch made for models. */
+  async askStored(): Promise<void> {
+    await this.#try(async () => void (this.stored = await call(this.#host, 'stored_data', {})));
+  }
+
+  /** Deletes data that Hunch made for models. */
+  async removeStored(id: string): Promise<void> {
+    await this.#try(async () => void (this.stored = await call(this.#host, 'remove_stored_data', { id })));
   }
 
   /** Shows a model's file in the system's file manager. */

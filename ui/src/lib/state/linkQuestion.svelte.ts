@@ -8,7 +8,7 @@ import { plainAddress } from '../links';
 /** Functions of the window that the question needs. */
 export interface LinkActions {
   copy: (text: string) => unknown;
-  notify: (text: string) => void;
+  reportFailure: (text: string) => void;
 }
 
 /** The question whether to open a link. Its plain address is shown, copied and opened. */
@@ -42,7 +42,7 @@ export class LinkQuestion {
     try {
       await this.#host.openLink(href);
     } catch (thrown) {
-      this.#actions.notify(errorLine(toErrorInfo(thrown)));
+      this.#actions.reportFailure(errorLine(toErrorInfo(thrown)));
     }
   }
 

@@ -7,12 +7,16 @@ import { call, toErrorInfo } from '../ipc/rpc';
 import type { TextToken } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
 
-/** A bias of a token. */
-export interface TokenBias {
+/** A bias as it is kept, which is of any model. */
+export interface KeptBias {
   readonly text: string;
   /** Added to the logit of the token. */
   readonly bias: number;
-  /** Tokens of the text. Only a text of one token has an effect. */
+}
+
+/** A bias of a token. */
+export interface TokenBias extends KeptBias {
+  /** Tokens of the text; none before a model was asked. Only a text of one token has an effect. */
   readonly tokens: readonly TextToken[];
 }
 
@@ -68,6 +72,17 @@ export class LogitBias {
 
   remove(at: number): void {
     this.entries = this.entries.filter((_, i) => i !== at);
+  }
+
+  /** The biases without the tokens of the loaded model. */
+  kept(): readonly KeptBias[] {
+    return this.entries.map(({ text, bias }) => ({ text, bias }));
+  }
+
+  /** Replaces the biases by kept ones. Their tokens are found before they are used. */
+  restore(kept: readonly KeptBias[]): void {
+    this.entries = kept.map((bias) => ({ ...bias, tokens: [] }));
+    this.#checked = null;
   }
 
   clear(): void {

@@ -26,6 +26,8 @@ export interface ModelsDependencies {
   reportFailure: (text: string) => void;
   /** Returns `true` if a server answers, which needs no models. */
   needless: () => boolean;
+  /** Called when the user has loaded models. They answer then. */
+  chosen: () => void;
 }
 
 /** Number of remembered targets. */
@@ -65,6 +67,7 @@ export class Models {
   readonly #preferences: Preferences;
   readonly #reportFailure: (text: string) => void;
   readonly #needless: () => boolean;
+  readonly #chosen: () => void;
   #picking = false;
   #unloading = false;
   /** Last models in memory since the start, loaded by this window or another caller. */
@@ -99,6 +102,7 @@ export class Models {
     this.#preferences = dependencies.preferences ?? new Preferences(host);
     this.#reportFailure = dependencies.reportFailure ?? (() => {});
     this.#needless = dependencies.needless ?? (() => false);
+    this.#chosen = dependencies.chosen ?? (() => {});
   }
 
   /** The name of a model to show next to its quantisation, as in the library. */
@@ -136,6 +140,7 @@ export class Models {
       const info = await call(this.#host, 'app_info', {});
       this.info = info;
       this.#settings.adopt(info);
+      this.#settings.restore(this.#preferences.settings);
       if (info.loaded) this.#take(info.loaded);
       // Searching all folders may take long, and the last models need not wait.
       const listing = this.#library.ask();
@@ -161,6 +166,8 @@ export class Models {
     try {
       this.#take(await call(this.#host, 'load_models', { request }), request.context);
       if (asked) this.#remember();
+      // A server may have been chosen while the last models were loaded at the start.
+      if (asked && this.ready) this.#chosen();
       return 'loaded';
     } catch (thrown) {
       const error = toErrorInfo(thrown);

@@ -7,7 +7,7 @@ import type { ErrorInfo, Thinking } from '../ipc/schema.gen';
 import { languages, type LanguageCode } from '../strings/index.svelte';
 import { asRule, lossless } from '../rules';
 import type { KeptFile } from './attachedFile';
-import type { Chosen } from './settings.svelte';
+import type { Chosen, KeptSettings } from './settings.svelte';
 import { appearances, colourModes, textSizes, views, type Appearance, type ColourMode, type TextSize, type View } from '../strings/keys';
 
 /** Named instructions and settings. */
@@ -51,6 +51,8 @@ export interface Values {
   colourMode: ColourMode;
   view: View;
   presets: readonly Preset[];
+  /** Settings of answers that differ from the engine's defaults. */
+  settings: Partial<KeptSettings>;
   /** The last models; null for none. */
   lastModels: LastModels | null;
   /** Model of a server that answers; null for the loaded models. */
@@ -80,6 +82,7 @@ const defaults: Values = {
   colourMode: 'origin',
   view: 'rich',
   presets: [],
+  settings: {},
   lastModels: null,
   server: null,
   recentModels: [],
@@ -99,6 +102,7 @@ const kept: Record<Key, string> = {
   colourMode: 'colour_mode',
   view: 'view',
   presets: 'presets',
+  settings: 'settings',
   lastModels: 'last_models',
   server: 'server',
   recentModels: 'recent_models',
@@ -125,6 +129,7 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   colourMode: (value) => oneOf(colourModes, value === 'surprise' ? 'entropy' : value),
   view: (value) => oneOf(views, value),
   presets: (value) => (Array.isArray(value) ? distinct(value.flatMap((one) => asPreset(one) ?? [])) : undefined),
+  settings: asKeptSettings,
   lastModels: (value) => (value === null ? null : asLastModels(value)),
   server: (value) => (value === null ? null : asServerChoice(value)),
   recentModels: (value) => (Array.isArray(value) ? value.filter((path) => typeof path === 'string') : undefined),
@@ -184,6 +189,10 @@ export class Preferences {
 
   get presets(): readonly Preset[] {
     return this.#values.presets;
+  }
+
+  get settings(): Partial<KeptSettings> {
+    return this.#values.settings;
   }
 
   get lastModels(): LastModels | null {
@@ -261,6 +270,11 @@ export class Preferences {
     void this.set('textSize', defaults.textSize);
   }
 
+  /** Stores the settings of answers, if they have changed. */
+  keepSettings(kept: Partial<KeptSettings>): void {
+    if (JSON.stringify(kept) !== JSON.stringify(this.settings)) void this.set('settings', kept);
+  }
+
   /** Saves a preset, replacing one of the same name. Unnamed presets are not saved. */
   savePreset(preset: Preset): void {
     const name = preset.name.trim();
@@ -325,6 +339,32 @@ function asPreset(value: unknown): Preset | undefined {
   };
 }
 
+/** Settings of answers without those that are broken. */
+function asKeptSettings(value: unknown): Partial<KeptSettings> {
+  const { maxDraft, seed, rule, stop, biases, ...numbers } = fields(value);
+  const whole = (one: unknown): one is number => Number.isSafeInteger(one);
+  const bias = (one: unknown) => {
+    const { text, bias } = fields(one);
+    return typeof text === 'string' && text !== '' && isNumber(bias) ? [{ text, bias }] : [];
+  };
+  const read: { [Name in keyof KeptSettings]: KeptSettings[Name] | undefined } = {
+    maxDraft: maxDraft === 'auto' || whole(maxDraft) ? maxDraft : undefined,
+    temperature: asNumber(numbers['temperature']),
+    topK: whole(numbers['topK']) ? numbers['topK'] : undefined,
+    topP: asNumber(numbers['topP']),
+    minP: asNumber(numbers['minP']),
+    repeatPenalty: asNumber(numbers['repeatPenalty']),
+    maxTokens: whole(numbers['maxTokens']) ? numbers['maxTokens'] : undefined,
+    seed: seed === null || whole(seed) ? seed : undefined,
+    rule: asRule(rule),
+    presencePenalty: asNumber(numbers['presencePenalty']),
+    frequencyPenalty: asNumber(numbers['frequencyPenalty']),
+    stop: Array.isArray(stop) ? stop.filter((text) => typeof text === 'string') : undefined,
+    biases: Array.isArray(biases) ? biases.flatMap(bias) : undefined,
+  };
+  return Object.fromEntries(Object.entries(read).filter(([, one]) => one !== undefined));
+}
+
 function asLastModels(value: unknown): LastModels | undefined {
   const { target, draft, head, context, name, quantisation } = fields(value);
   if (typeof target !== 'string' || !(draft === null || typeof draft === 'string')) return undefined;
@@ -356,6 +396,10 @@ function fields(value: unknown): Record<string, unknown> {
 
 function asBoolean(value: unknown): boolean | undefined {
   return typeof value === 'boolean' ? value : undefined;
+}
+
+function asNumber(value: unknown): number | undefined {
+  return isNumber(value) ? value : undefined;
 }
 
 function isNumber(value: unknown): value is number {

@@ -144,6 +144,39 @@ describe('Preferences', () => {
     ]);
   });
 
+  it('reads the settings of answers, and ignores each that is broken', async () => {
+    const good = { maxDraft: 4, temperature: 0.3, seed: null, stop: ['x'], biases: [{ text: 'a', bias: -5 }], rule: { name: 'match' } };
+    expect((await make({ settings: good })).preferences.settings).toEqual(good);
+    const broken = {
+      topK: 'many',
+      topP: NaN,
+      maxTokens: 1.5,
+      seed: '7',
+      maxDraft: 'deep',
+      rule: { name: 'naive' },
+      biases: 3,
+      method: 'plain',
+    };
+    const parts = { stop: ['x', 5], biases: [{ text: 'a' }, { text: '', bias: 1 }, { text: 'b', bias: 1 }] };
+    expect((await make({ settings: { ...broken, minP: 0.1, ...parts } })).preferences.settings).toEqual({
+      minP: 0.1,
+      stop: ['x'],
+      biases: [{ text: 'b', bias: 1 }],
+    });
+    for (const wrong of [null, 'x', []]) expect((await make({ settings: wrong })).preferences.settings).toEqual({});
+  });
+
+  it('stores the settings of answers only when they change', async () => {
+    const { host, preferences } = await make({ settings: { temperature: 0.3 } });
+    preferences.keepSettings({ temperature: 0.3 });
+    preferences.keepSettings({});
+    await preferences.set('view', 'rich');
+    expect(host.written).toEqual([
+      ['settings', {}],
+      ['view', 'rich'],
+    ]);
+  });
+
   it('saves, replaces, renames and deletes presets', async () => {
     const { preferences } = await make();
     preferences.savePreset(preset(' short '));

@@ -14,7 +14,7 @@ import type {
 } from '../ipc/schema.gen';
 import { lossless } from '../rules';
 import { language } from '../strings/index.svelte';
-import type { AdvancedSettings } from './advanced.svelte';
+import type { AdvancedSettings, KeptAdvanced } from './advanced.svelte';
 
 /** Allowed values of a number, both ends included. */
 export interface Range {
@@ -55,6 +55,9 @@ export interface Chosen {
   readonly thinking: Thinking | null;
 }
 
+/** Settings that stay when the window closes. The method follows the models, and reasoning the conversations. */
+export interface KeptSettings extends Omit<Chosen, 'method' | 'thinking'>, KeptAdvanced {}
+
 /** Settings that a model can recommend, and their names in the API. */
 const recommendable = [
   ['temperature', 'temperature'],
@@ -64,11 +67,14 @@ const recommendable = [
   ['repeatPenalty', 'repeat_penalty'],
 ] as const satisfies readonly (readonly [keyof Chosen, keyof RecommendedSampling])[];
 
+/** Defaults that are not the engine's. */
+const ownDefaults = { maxDraft: 'auto', maxTokens: 512, rule: lossless, stop: [], biases: [] } as const;
+
 /** The settings of a conversation. */
 export class Settings {
   method = $state<Method>('plain');
-  maxDraft = $state<MaxDraft>('auto');
-  maxTokens = $state(512);
+  maxDraft = $state<MaxDraft>(ownDefaults.maxDraft);
+  maxTokens = $state<number>(ownDefaults.maxTokens);
   temperature = $state(0);
   topK = $state(0);
   topP = $state(1);
@@ -76,13 +82,15 @@ export class Settings {
   repeatPenalty = $state(1);
   /** Null for a new one per answer. */
   seed = $state<number | null>(null);
-  rule = $state.raw<AcceptanceRule>(lossless);
+  rule = $state.raw<AcceptanceRule>(ownDefaults.rule);
   /** Reasoning before the answer; null to leave it to the model. */
   thinking = $state<Thinking | null>(null);
   /** Further settings; null where there are none. */
   readonly advanced: AdvancedSettings | null;
 
   #sampling = $state.raw<SamplingParams | null>(null);
+  /** The settings as they are without any choice. */
+  #defaults: KeptSettings | null = null;
   #ranges = $state.raw<Record<string, Range>>(startingRanges);
 
   constructor(advanced: AdvancedSettings | null = null) {
@@ -103,6 +111,29 @@ export class Settings {
     this.advanced?.adopt(info.default_sampling);
     if (this.maxDraft !== 'auto') this.maxDraft = this.clamp('max_draft', this.maxDraft);
     this.maxTokens = this.clamp('max_tokens', this.maxTokens);
+    this.#defaults = { ...this.#all(), ...ownDefaults, maxTokens: this.clamp('max_tokens', ownDefaults.maxTokens) };
+  }
+
+  /** The settings that differ from their defaults; null until the engine has reported those. */
+  kept(): Partial<KeptSettings> | null {
+    const defaults = this.#sampling && this.#defaults;
+    if (!defaults) return null;
+    const all = Object.entries(this.#all());
+    return Object.fromEntries(
+      all.filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(defaults[name as keyof KeptSettings])),
+    );
+  }
+
+  /** Applies settings from before the window was closed, within the current ranges. */
+  restore(kept: Partial<KeptSettings>): void {
+    this.choose({ ...this.chosen(), ...kept }, null);
+    this.advanced?.restore(kept, (name, value) => this.clamp(name, value), this.range('stop_strings').max);
+  }
+
+  #all(): KeptSettings {
+    const { maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule } = this;
+    const advanced = this.advanced?.kept() ?? { presencePenalty: 0, frequencyPenalty: 0, stop: [], biases: [] };
+    return { maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule, ...advanced };
   }
 
   /** Adapts to other models: the first working method, if `choose` or if the chosen one does not work. */

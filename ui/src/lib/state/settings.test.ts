@@ -55,6 +55,16 @@ describe('Settings', () => {
     expect(settings.range('max_tokens').min).toBe(1);
   });
 
+  it('are restored within the engine’s ranges', () => {
+    const settings = new Settings();
+    expect(settings.kept()).toBeNull();
+    settings.adopt(info([{ name: 'max_tokens', min: 1, max: 1000 }]));
+    settings.restore({ maxTokens: 5000, seed: 7, rule: { name: 'match' } });
+    expect(settings.kept()).toEqual({ maxTokens: 1000, seed: 7, rule: { name: 'match' } });
+    settings.seed = null;
+    expect(settings.kept()).not.toHaveProperty('seed');
+  });
+
   it('starts with the preferred method, and keeps a choice that still works', () => {
     const settings = new Settings();
     settings.fit(loaded(['plain', 'ngram']), true);

@@ -21,6 +21,14 @@ interface Trainee {
   title: string;
 }
 
+/** Result of a run: its drafter, or why it failed. */
+interface Result {
+  path: string;
+  kind: HeadKind;
+  outcome: TrainOutcome | null;
+  error: ErrorInfo | null;
+}
+
 /** Tokens to choose from. */
 export const trainingTokens = [50_000, 200_000, 1_000_000] as const;
 
@@ -40,9 +48,6 @@ export class Training {
   /** State of the current run of the selected model; null for none. */
   run = $state.raw<TrainRun | null>(null);
   secondsLeft = $state.raw<number | null>(null);
-  /** Result of the last run of the selected model; null before its end. */
-  outcome = $state.raw<TrainOutcome | null>(null);
-  error = $state.raw<ErrorInfo | null>(null);
   /** `true` if the best drafter is wanted now. */
   finishing = $state(false);
 
@@ -51,6 +56,10 @@ export class Training {
   readonly #clock: Clock;
   readonly #outlooks = new Latest();
   #selected = $state.raw<Trainee | null>(null);
+  /** Result of the last run, for any model; null for none. */
+  #result = $state.raw<Result | null>(null);
+  /** Why the prediction, the early end or the deletion of the selected model failed. */
+  #problem = $state.raw<ErrorInfo | null>(null);
   #measurement = $state.raw<Measurement<TrainEvent> | null>(null);
   /** `true` until the state of the selected model is known. */
   #isNew = false;
@@ -62,6 +71,20 @@ export class Training {
     this.#host = host;
     this.#models = models;
     this.#clock = clock;
+  }
+
+  /** The drafter of the last run, if that was of the selected model and architecture. */
+  get outcome(): TrainOutcome | null {
+    return this.#shownResult?.outcome ?? null;
+  }
+
+  /** Why the last run of the selected model and architecture failed, or another request for it. */
+  get error(): ErrorInfo | null {
+    return this.#shownResult?.error ?? this.#problem;
+  }
+
+  get #shownResult(): Result | null {
+    return this.#result?.path === this.#selected?.path && this.#result?.kind === this.kind ? this.#result : null;
   }
 
   /** `true` while a drafter is trained, for any model. */
@@ -92,10 +115,9 @@ export class Training {
     this.#selected = selected;
     this.#isNew = true;
     this.outlook = null;
+    this.#problem = null;
     if (this.here) return;
     this.run = null;
-    this.outcome = null;
-    this.error = null;
     void this.#ask();
   }
 
@@ -110,8 +132,7 @@ export class Training {
     if (this.running) return;
     this.kind = kind;
     this.run = null;
-    this.outcome = null;
-    this.error = null;
+    this.#problem = null;
     void this.#ask();
   }
 
@@ -127,8 +148,8 @@ export class Training {
       await this.#models.load(request, this.#models.titleOf(loaded.target), false);
     };
     this.trainee = trainee;
-    this.error = null;
-    this.outcome = null;
+    this.#problem = null;
+    this.#result = null;
     this.secondsLeft = null;
     this.finishing = false;
     this.#id = null;
@@ -140,7 +161,7 @@ export class Training {
       },
       snapshot: (id, from) => call(this.#host, 'training_snapshot', { id, from }),
       deliver: (events) => this.#apply(events),
-      lost: (error) => void this.#end(error),
+      lost: (error) => void this.#end(null, error),
       clock: this.#clock,
     });
     await this.#measurement.begin();
@@ -158,7 +179,8 @@ export class Training {
     try {
       await call(this.#host, 'finish_training', { id: this.#id });
     } catch (thrown) {
-      this.error = toErrorInfo(thrown);
+      this.finishing = false;
+      this.#problem = toErrorInfo(thrown);
     }
   }
 
@@ -168,11 +190,11 @@ export class Training {
     try {
       await call(this.#host, 'discard_training', { target: this.#selected.path });
       this.run = null;
-      this.outcome = null;
-      this.error = null;
+      if (this.#shownResult) this.#result = null;
+      this.#problem = null;
       await this.#ask();
     } catch (thrown) {
-      this.error = toErrorInfo(thrown);
+      this.#problem = toErrorInfo(thrown);
     }
   }
 
@@ -182,23 +204,20 @@ export class Training {
 
   #apply(events: readonly TrainEvent[]): void {
     for (const event of events) {
-      if (event.type === 'failed') void this.#end(event.error);
+      if (event.type === 'failed') void this.#end(null, event.error);
       else {
         if (this.here) this.run = event.run;
         if (event.type === 'progress') this.secondsLeft = event.seconds_left;
-        else {
-          if (this.here) this.outcome = event.outcome;
-          void this.#end(null);
-        }
+        else void this.#end(event.outcome, null);
       }
     }
   }
 
-  async #end(error: ErrorInfo | null): Promise<void> {
+  async #end(outcome: TrainOutcome | null, error: ErrorInfo | null): Promise<void> {
+    if (this.trainee) this.#result = { path: this.trainee.path, kind: this.kind, outcome, error };
     this.#measurement = null;
     this.trainee = null;
     this.finishing = false;
-    this.error = error;
     await this.#ask();
     // The models are loaded again with the newest drafter.
     await this.#restore();
@@ -224,7 +243,7 @@ export class Training {
       }
       this.run = run;
     } catch (thrown) {
-      if (isLatest() && !this.running) this.error ??= toErrorInfo(thrown);
+      if (isLatest() && !this.running) this.#problem ??= toErrorInfo(thrown);
     }
   }
 }

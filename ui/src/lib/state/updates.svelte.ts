@@ -5,7 +5,6 @@ import type { Host } from '../host';
 import { call, downloadUpdate, toErrorInfo } from '../ipc/rpc';
 import type { ErrorInfo, UpdateProgress, UpdateState } from '../ipc/schema.gen';
 import { language } from '../strings/index.svelte';
-import type { Costs } from './lab/costs.svelte';
 import type { Models } from './models.svelte';
 import type { Preferences } from './preferences.svelte';
 import type { Work } from './work.svelte';
@@ -22,8 +21,6 @@ export interface UpdatesDependencies {
   preferences: Preferences;
   work: Pick<Work, 'running'>;
   models: Pick<Models, 'loading'>;
-  /** Measuring of the lab. */
-  costs: Pick<Costs, 'progress'>;
   notify: (text: string) => void;
   /** Calls a function after some milliseconds. */
   later?: (milliseconds: number, then: () => void) => void;
@@ -45,7 +42,6 @@ export class Updates {
   readonly #preferences: Preferences;
   readonly #work: Pick<Work, 'running'>;
   readonly #models: Pick<Models, 'loading'>;
-  readonly #costs: Pick<Costs, 'progress'>;
   readonly #notify: (text: string) => void;
   readonly #later: (milliseconds: number, then: () => void) => void;
   #watching = false;
@@ -55,7 +51,6 @@ export class Updates {
     this.#preferences = dependencies.preferences;
     this.#work = dependencies.work;
     this.#models = dependencies.models;
-    this.#costs = dependencies.costs;
     this.#notify = dependencies.notify;
     this.#later = dependencies.later ?? ((milliseconds, then) => void setTimeout(then, milliseconds));
   }
@@ -65,9 +60,14 @@ export class Updates {
     return this.state.state !== 'off';
   }
 
+  /** `true` if a newer version can be downloaded or installed. */
+  get known(): boolean {
+    return this.state.state === 'found' || this.state.state === 'ready';
+  }
+
   /** `true` if every step must wait, because the engine works. */
   get waits(): boolean {
-    return this.#work.running || this.#models.loading !== null || this.#costs.progress !== null;
+    return this.#work.running || this.#models.loading !== null;
   }
 
   /** Reads what is known, without asking a server. Never rejects. */

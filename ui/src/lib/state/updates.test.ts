@@ -3,7 +3,6 @@ import { ReplayUpdates, type RecordedUpdates } from '../../../../tests/ui/replay
 import { SilentHost } from '../host/testing';
 import { dispatch } from '../ipc/commands';
 import { checkAgain, checkEvery, repeatAfter, Updates } from './updates.svelte';
-import type { Costs } from './lab/costs.svelte';
 import { Preferences } from './preferences.svelte';
 
 const newer: RecordedUpdates = { version: '0.2.0', bytes: 20_000_000, progress_ms: 0 };
@@ -39,18 +38,16 @@ function make(recorded: RecordedUpdates | null = newer) {
   const preferences = new Preferences(host);
   const work = { running: false };
   const models: { loading: string | null } = { loading: null };
-  const costs: Pick<Costs, 'progress'> = { progress: null };
   const timers: { milliseconds: number; then: () => void }[] = [];
   const notices: string[] = [];
   const updates = new Updates(host, {
     preferences,
     work,
     models,
-    costs,
     notify: (text) => notices.push(text),
     later: (milliseconds, then) => timers.push({ milliseconds, then }),
   });
-  return { host, preferences, work, models, costs, timers, notices, updates };
+  return { host, preferences, work, models, timers, notices, updates };
 }
 
 const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
@@ -69,15 +66,15 @@ describe('updates', () => {
     expect([off.updates.on, off.host.asked]).toEqual([false, ['update_state', 'set_preference']]);
   });
 
-  it('wait while models are loading and the lab measures, as the engine refuses them', async () => {
-    const { models, costs, updates } = make();
+  it('wait while models are loading and while the engine works, which refuses them', async () => {
+    const { models, work, updates } = make();
     await updates.read();
     models.loading = 'a';
     expect(updates.waits).toBe(true);
     models.loading = null;
-    costs.progress = { done: 0, total: 1 } as never;
+    work.running = true;
     expect(updates.waits).toBe(true);
-    costs.progress = null;
+    work.running = false;
     expect(updates.waits).toBe(false);
   });
 
@@ -138,6 +135,7 @@ describe('automatic checks', () => {
     updates.setAutomatic(true);
     await settled();
     expect(notices).toEqual(['Hunch 0.2.0 is available. Find the update in the settings.']);
+    expect(updates.known).toBe(true);
     expect(timers.map(({ milliseconds }) => milliseconds)).toEqual([checkEvery]);
     timers[0]?.then();
     await settled();

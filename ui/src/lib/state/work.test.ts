@@ -37,6 +37,20 @@ describe('running work', () => {
     expect([compare.comparison.stopping, work.stopping]).toEqual([true, true]);
   });
 
+  it('is on screen only where it is visible: a measurement of costs', async () => {
+    const { chat, lab } = await make();
+    const { navigation, work } = chat;
+    void lab.lab.costs.measure();
+    lab.lab.widget = 'costs';
+    const seen = (['chat', 'compare', 'lab', 'library'] as const).filter((place) => (navigation.goTo(place), work.here));
+    expect([work.running, work.measuring, work.stopping, seen]).toEqual([true, true, false, ['lab']]);
+    navigation.goTo('lab');
+    lab.lab.widget = 'rules';
+    expect(work.here).toBe(false);
+    work.stop();
+    expect([lab.lab.costs.stopping, work.stopping]).toEqual([true, true]);
+  });
+
   it('is on screen only where it is visible: a measured pair', async () => {
     const { chat, library } = await make();
     const { navigation, pairing } = library;

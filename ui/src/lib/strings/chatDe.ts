@@ -87,7 +87,7 @@ export const chatDe: typeof chatEn = {
     givenUp: 'Nicht gespeichert. Sichere die Antwort als Datei.',
     saveAs: 'Speichern als…',
     saveAsName: 'Antwort',
-    interrupted: 'Hunch wurde dabei beendet. Der Text bis hierher bleibt.',
+    interrupted: 'Hunch wurde während dieser Antwort beendet. Der bisherige Text bleibt erhalten.',
     interruptedAtOnce: 'Hunch wurde beendet, bevor etwas geschrieben war.',
     regenerate: 'Neu erzeugen',
     answerWith: 'Mit einem anderen Modell antworten',
@@ -176,6 +176,7 @@ export const chatDe: typeof chatEn = {
     sentWhenLoaded: 'Wird gesendet, sobald das Modell geladen ist',
     escStops: 'Esc zum Stoppen',
     comparing: 'Ein Vergleich läuft.',
+    measuring: 'Die Kosten auf diesem Rechner werden gemessen.',
     searching: 'Suche nach Schichten zum Auslassen läuft',
     elsewhere: (title) => `In „${title}“ wird noch eine Antwort geschrieben.`,
     elsewhereUntitled: 'Eine Antwort in einer anderen Unterhaltung läuft noch.',
@@ -349,7 +350,7 @@ export const chatDe: typeof chatEn = {
   answerText: {
     task: { done: 'erledigt', open: 'offen' },
     thinking: 'Denkt nach',
-    thought: 'Gedankengang',
+    thought: 'Gedanken',
   },
   colourSelect: {
     label: (mode) => `Tokenfarben: ${mode}`,

@@ -194,6 +194,7 @@ export const chatEn = {
     sentWhenLoaded: 'Sent when the model is loaded',
     escStops: 'Esc to stop',
     comparing: 'A comparison is running.',
+    measuring: 'The costs of this machine are being measured.',
     searching: 'Searching for layers to skip',
     elsewhere: (title: string) => `An answer is still being written in “${title}”.`,
     elsewhereUntitled: 'An answer is still being written in another conversation.',
@@ -373,7 +374,7 @@ export const chatEn = {
     /** Accessible text of a task's checkbox. */
     task: { done: 'done', open: 'to do' },
     thinking: 'Thinking',
-    thought: 'Reasoning',
+    thought: 'Thoughts',
   },
   colourSelect: {
     label: (mode: string) => `Token colours: ${mode}`,

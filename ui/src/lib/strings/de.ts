@@ -222,6 +222,9 @@ export const de: Strings = {
     noPresets: 'Noch keine',
     use: 'Verwenden',
     remove: (name) => `${name} löschen`,
+    confirmRemove: (name) => `„${name}“ endgültig löschen?`,
+    removeYes: 'Löschen',
+    removeNo: 'Behalten',
     rename: (name) => `${name} umbenennen`,
     saveLabel: 'Aktuelle Einstellungen als Vorlage speichern',
     placeholder: 'Name',
@@ -239,7 +242,7 @@ export const de: Strings = {
     checking: 'Suche nach Updates…',
     current: 'Hunch ist aktuell',
     found: (version) => `Version ${version} ist verfügbar`,
-    download: 'Update laden',
+    download: 'Update herunterladen',
     of: (received, total) => `${received} von ${total}`,
     ready: (version) => `Version ${version} ist bereit`,
     restart: 'Neu starten und aktualisieren',
@@ -313,7 +316,10 @@ export const de: Strings = {
     numbers: {
       epsilon: { label: 'Epsilon', note: 'Drafts über dieser Wahrscheinlichkeit werden immer angenommen' },
       delta: { label: 'Delta', note: 'Drafts über Delta · e^−H werden auch angenommen; H ist die Entropie des Targets' },
-      lenience: { label: 'Nachsicht', note: 'Annahme mit min(1; p/(Nachsicht · q)); 1 ändert nichts' },
+      lenience: {
+        label: 'Nachsicht',
+        note: 'Annahme mit min(1; p/(Nachsicht · q)). Bei Temperatur 0: Tokens, die mindestens so wahrscheinlich sind, gemessen am wahrscheinlichsten',
+      },
     },
     choose: 'Welche Vorschläge angenommen werden',
     because: {
@@ -321,6 +327,8 @@ export const de: Strings = {
       rejected: 'verworfen',
       ratio: (certain) => (certain ? 'p' : 'min(1; p/q)'),
       lenient: (lenience, certain) => (certain ? `min(1; p/${lenience})` : `min(1; p/(${lenience} q))`),
+      near: (lenience) => `Mindestens ${lenience}-mal so wahrscheinlich wie das wahrscheinlichste Token`,
+      far: (lenience) => `Weniger als ${lenience}-mal so wahrscheinlich wie das wahrscheinlichste Token`,
       typical: (epsilon, delta) => `min(${epsilon}; ${delta} · e^−H)`,
       matched: 'Das Target zog es auch',
       unmatched: 'Das Target zog ein anderes Token',
@@ -336,6 +344,7 @@ export const de: Strings = {
   },
   settingsButton: {
     label: 'Einstellungen',
-    title: (keys) => `Einstellungen (${keys})`,
+    labelUpdate: 'Einstellungen, Update verfügbar',
+    title: (keys, update) => `Einstellungen (${keys})${update ? ', Update verfügbar' : ''}`,
   },
 };

@@ -311,6 +311,9 @@ export const en = {
     noPresets: 'None yet',
     use: 'Use',
     remove: (name: string) => `Delete ${name}`,
+    confirmRemove: (name: string) => `Delete “${name}” permanently?`,
+    removeYes: 'Delete',
+    removeNo: 'Keep',
     rename: (name: string) => `Rename ${name}`,
     saveLabel: 'Save current settings as preset',
     placeholder: 'Name',
@@ -406,7 +409,10 @@ export const en = {
     numbers: {
       epsilon: { label: 'Epsilon', note: 'Drafts above this probability are always accepted' },
       delta: { label: 'Delta', note: 'Drafts above delta · e^−H are accepted too; H is the target’s entropy' },
-      lenience: { label: 'Lenience', note: 'Accepts with min(1, p/(lenience · q)); 1 changes nothing' },
+      lenience: {
+        label: 'Lenience',
+        note: 'Accepts with min(1, p/(lenience · q)). At temperature 0: tokens at least this likely, relative to the likeliest one',
+      },
     },
     choose: 'Which drafted tokens are accepted',
     /** The test that a drafted token passed or failed. A deterministic draft has no q. */
@@ -415,6 +421,9 @@ export const en = {
       rejected: 'rejected',
       ratio: (certain: boolean): string => (certain ? 'p' : 'min(1, p/q)'),
       lenient: (lenience: string, certain: boolean) => (certain ? `min(1, p/${lenience})` : `min(1, p/(${lenience} q))`),
+      /** The test at temperature 0. */
+      near: (lenience: string) => `At least ${lenience} times as likely as the likeliest token`,
+      far: (lenience: string) => `Less than ${lenience} times as likely as the likeliest token`,
       /** H is the entropy of the target's distribution. */
       typical: (epsilon: string, delta: string) => `min(${epsilon}, ${delta} · e^−H)`,
       matched: 'The target sampled it too',
@@ -432,7 +441,8 @@ export const en = {
   },
   settingsButton: {
     label: 'Settings',
-    title: (keys: string) => `Settings (${keys})`,
+    labelUpdate: 'Settings, update available',
+    title: (keys: string, update: boolean) => `Settings (${keys})${update ? ', update available' : ''}`,
   },
 };
 

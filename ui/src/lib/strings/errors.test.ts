@@ -121,7 +121,7 @@ describe('error text', () => {
   });
 
   it('fits in one line', () => {
-    expect(errorLine(named('hub_unreachable'))).toBe('The engine’s own words.');
+    expect(errorLine(named('hub_unreachable'))).toMatch(/^No connection to <endpoint>\..* Details: <detail>$/);
     setLanguage('de');
     expect(errorLine(named('hub_unreachable'))).toMatch(/^Keine Verbindung zu <endpoint>.* <detail>$/);
     expect(errorLine(named('busy'))).toBe('Eine Antwort oder eine Messung läuft. Stoppe sie oder warte, bis sie fertig ist.');
@@ -150,6 +150,13 @@ describe('the text of a refusal', () => {
       const [[englishTitle, english] = [], [germanTitle, german] = []] = written;
       expect(germanTitle, reason).not.toBe(englishTitle);
       expect(german, reason).not.toBe(english);
+    }
+  });
+
+  it('has no advice for the command line, in any language', () => {
+    for (const { code: language } of languages) {
+      setLanguage(language);
+      for (const reason of reasons) expect(errorLine({ ...refused(reason), message: 'Use --device cpu.' }), reason).not.toContain('--');
     }
   });
 

@@ -435,7 +435,7 @@ export const refusalsDe: RefusalCatalogue = {
   no_draft_to_compare: {
     title: 'An dieser Stelle gibt es keinen Draft',
     body: () => 'Kein Draft-Modell ist geladen, und ein Head braucht mindestens zwei Tokens davor.',
-    advice: 'Öffne ein Draft-Modell, wähle eine spätere Stelle oder sieh dir die ausgedachten Verteilungen an.',
+    advice: 'Öffne ein Draft-Modell, wähle eine spätere Stelle oder sieh dir die erfundenen Verteilungen an.',
   },
   lane_drafts_too_large: {
     title: 'Nicht genug Speicher für die Bahnen',
@@ -454,7 +454,8 @@ export const refusalsDe: RefusalCatalogue = {
   },
   suite_prompt_too_long: {
     title: 'Ein Prompt ist zu lang',
-    body: ({ id, tokens, target, context }) => `Prompt ${id} hat ${tokens} Token, in den Kontext von ${target} passen aber nur ${context}.`,
+    body: ({ id, tokens, target, context }) =>
+      `Prompt ${id} hat ${tokens} Tokens, in den Kontext von ${target} passen aber nur ${context}.`,
     advice: 'Kürze den Prompt oder lade das Modell mit einem längeren Kontext.',
   },
   suite_not_text: {

@@ -12,7 +12,8 @@ export interface ThinkingSpan {
 }
 
 const opening = '<think>';
-const closing = '</think>';
+/** The tag that ends a thought. */
+export const closing = '</think>';
 
 /** Separates the tokens of an answer as they come. Tags belong to neither part. */
 export class Thinking {
