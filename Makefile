@@ -1,6 +1,6 @@
 # One target for each task; scripts/ does the work.
 .DEFAULT_GOAL := help
-.PHONY: help setup ui run test fuzz soak check bench pictures mac-check arm-test metal-test sanitize app
+.PHONY: help setup ui run test fuzz soak check bench bench-llama pictures mac-check arm-test metal-test sanitize app
 
 # Models that bench measures; override as in: make bench TARGET=qwen.gguf DRAFT=small.gguf
 TARGET ?= smollm2-135m-instruct-q4_1
@@ -39,6 +39,9 @@ check: ## Check format, lints, types, layers, prose, licences and advisories; wa
 bench: ## Measure methods and passes (TARGET=..., DRAFT=..., LLAMA=1 for llama.cpp too)
 	@scripts/setup run
 	@scripts/bench "$(TARGET)" "$(DRAFT)" "$(LLAMA)"
+
+bench-llama: ## Measure llama.cpp's speedups on the same prompts (TARGET=..., DRAFT=...)
+	@scripts/bench-llama "$(TARGET)" "$(DRAFT)"
 
 pictures: ## Take the README's pictures from the real window (TARGET=file.gguf DRAFT=file.gguf)
 	@scripts/setup test

@@ -100,22 +100,39 @@ fetch_zig() {
   fi
 }
 
-# Builds the llama-server of llama-cpp-python on first use, unless LLAMA_SERVER names one, and sets $llama_server to it.
-need_llama_server() {
-  local version=0.3.36
-  local folder="$cache/llama-server-$version"
-  llama_server=${LLAMA_SERVER:-$folder/build/bin/llama-server}
-  [ ! -x "$llama_server" ] || return 0
-  say "Building llama-server, some minutes"
-  rm -rf "$folder"
-  python3 -m venv "$folder"
-  "$folder/bin/pip" install --quiet --disable-pip-version-check scikit-build-core cmake ninja
-  mkdir "$folder/source"
-  "$folder/bin/pip" download --quiet --no-deps --no-build-isolation --no-binary llama-cpp-python \
-    --dest "$folder/source" "llama-cpp-python==$version"
-  tar -xzf "$folder"/source/*.tar.gz -C "$folder/source" --strip-components 1
+# Version of llama-cpp-python, whose source carries llama.cpp.
+llama_version=0.3.36
+
+# Builds TARGET of llama.cpp on first use: need_llama_cpp TARGET [CMAKE_FLAG...]. Sets $llama_source and $llama_build. Both
+# can be deleted at any time.
+need_llama_cpp() {
+  local folder="$cache/llama.cpp-$llama_version" target=$1
+  shift
+  llama_source="$folder/source/vendor/llama.cpp" llama_build="$folder/build-$target"
+  [ ! -f "$llama_build/ready" ] || return 0
+  need_python
+  say "Building $target of llama.cpp, some minutes"
+  if [ ! -f "$folder/ready" ]; then
+    rm -rf "$folder"
+    python3 -m venv "$folder"
+    "$folder/bin/pip" install --quiet --disable-pip-version-check scikit-build-core cmake ninja
+    mkdir "$folder/source"
+    "$folder/bin/pip" download --quiet --no-deps --no-build-isolation --no-binary llama-cpp-python \
+      --dest "$folder/source" "llama-cpp-python==$llama_version"
+    tar -xzf "$folder"/source/*.tar.gz -C "$folder/source" --strip-components 1
+    touch "$folder/ready"
+  fi
   "$folder/bin/cmake" -G Ninja -DCMAKE_MAKE_PROGRAM="$folder/bin/ninja" -DCMAKE_BUILD_TYPE=Release \
-    -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF \
-    -DGGML_METAL=OFF -S "$folder/source/vendor/llama.cpp" -B "$folder/build" >/dev/null
-  "$folder/bin/cmake" --build "$folder/build" --target llama-server >/dev/null
+    -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_OPENSSL=OFF \
+    "$@" -S "$llama_source" -B "$llama_build" >/dev/null
+  "$folder/bin/cmake" --build "$llama_build" --target "$target" >/dev/null
+  touch "$llama_build/ready"
+}
+
+# Builds llama-server on first use, unless LLAMA_SERVER names one, and sets $llama_server to it.
+need_llama_server() {
+  llama_server=${LLAMA_SERVER:-}
+  [ -z "$llama_server" ] || return 0
+  need_llama_cpp llama-server -DLLAMA_BUILD_SERVER=ON -DGGML_METAL=OFF
+  llama_server="$llama_build/bin/llama-server"
 }

@@ -1,11 +1,12 @@
 """Times llama.cpp's speculative decoding on the prompts of `hunch bench`: TOOL TARGET [DRAFT] [--prompts N].
 
-TOOL is llama.cpp's own example llama-speculative-simple. The methods take turns on each prompt. Plain decoding is the
-same loop with a lookup that never matches. A speedup is the ratio of encoding and decoding time per token, as
-`hunch bench` has it. Prints a table of medians."""
+TOOL is llama.cpp's own example llama-speculative-simple. Prompts are in ChatML, the format of Qwen and SmolLM. The
+methods take turns on each prompt. Plain decoding is the same loop with a lookup that never matches. A speedup is the
+ratio of encoding and decoding time per token, as `hunch bench` has it. Prints a table of medians."""
 
 import argparse
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -24,7 +25,7 @@ def main() -> None:
     parser.add_argument("--suites", default="code,prose,edit")
     parser.add_argument("--prompts", type=int, default=4)
     parser.add_argument("--max-tokens", type=int, default=96)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="as hunch has it: one per core")
     options = parser.parse_args()
 
     methods = {
