@@ -149,3 +149,20 @@ fn header(file: &ModelFile) -> Result<Vec<(String, Entry, Range<usize>)>> {
     };
     entries.into_iter().map(tensor).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_files_are_no_weights() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b.safetensors", "._b.safetensors", "a.SAFETENSORS", "config.json"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found = files_at(folder.path());
+        let names: Vec<_> = found.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+        assert_eq!(names, ["a.SAFETENSORS", "b.safetensors"]);
+        assert_eq!(files_at(&folder.path().join("._b.safetensors")), Vec::<PathBuf>::new());
+    }
+}

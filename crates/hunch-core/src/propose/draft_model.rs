@@ -572,6 +572,14 @@ mod tests {
     }
 
     #[test]
+    fn room_ends_with_the_context_and_with_an_unknown_token() {
+        let draft = DraftModel::new(Box::new(table(8, 16))).unwrap();
+        // A token more than fits is the last one drafted: no pass reads it.
+        assert_eq!([1, 7, 8, 9, 20].map(|len| draft.room(&vec![1; len])), [8, 2, 1, 0, 0]);
+        assert_eq!(draft.room(&[1, 16, 1]), 0);
+    }
+
+    #[test]
     fn cancelled_prefill_stops_after_current_pass() {
         let mut draft = DraftModel::new(Box::new(table(200, 16))).unwrap();
         let prompt: Vec<TokenId> = (0..150).map(|i| i % 16).collect();

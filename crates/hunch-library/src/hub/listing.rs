@@ -422,6 +422,20 @@ mod tests {
         assert!(choose_file(&list(&[]), None).is_err());
     }
 
+    /// Hunch would not read it, and checking it needs as much memory.
+    #[test]
+    fn folder_with_an_enormous_settings_file_is_not_offered() {
+        let files = |tokenizer: u64| {
+            let sizes = [("config.json", 10), ("tokenizer.json", tokenizer), ("model.safetensors", 1 << 40)];
+            let siblings: Vec<Value> =
+                sizes.iter().map(|(name, size)| json!({ "rfilename": name, "size": size })).collect();
+            let response = json!({ "sha": "abc", "siblings": siblings });
+            Listing::new("a/b", serde_json::from_value(response).unwrap()).repository.files.len()
+        };
+        let most = model_folder::most_bytes("tokenizer.json");
+        assert_eq!((files(most), files(most + 1)), (1, 0));
+    }
+
     #[test]
     fn revision_is_alphanumeric() {
         assert!(is_revision("0123456789abcdef") && !is_revision("") && !is_revision("../x"));
