@@ -17,7 +17,7 @@ use super::places::Places;
 use super::scan::scan;
 use crate::types::{StoredData, StoredKind};
 
-/// Folder of stores that a repair set aside, and of their backups' copies.
+/// Folder of stores that a repair set aside.
 const SET_ASIDE_FOLDER: &str = "set-aside";
 
 /// Time after which an unfinished file counts as left behind. Its writer changes it all the time.
@@ -32,6 +32,10 @@ struct Owner {
 /// Lists the data, the largest first within its kind. Reads samples of all models.
 pub fn stored_data(places: &Places) -> Vec<StoredData> {
     let Some(data) = places.data.as_deref() else { return Vec::new() };
+    let entries = entries(data);
+    if entries.is_empty() {
+        return Vec::new();
+    }
     let owners: Vec<Owner> = scan(places)
         .models
         .into_iter()
@@ -41,29 +45,19 @@ pub fn stored_data(places: &Places) -> Vec<StoredData> {
             Some(Owner { name: model.name, prefix })
         })
         .collect();
-    let kinds = [
-        (LOW_BIT_FOLDER, StoredKind::LowBitCopy),
-        (DRAFTERS_FOLDER, StoredKind::TrainingData),
-        (HEADS_FOLDER, StoredKind::Drafter),
-        (SET_ASIDE_FOLDER, StoredKind::SetAside),
-    ];
-    let mut stored: Vec<StoredData> = kinds
+    let mut stored: Vec<StoredData> = entries
         .into_iter()
-        .flat_map(|(folder, kind)| {
-            let entries = fs::read_dir(data.join(folder)).into_iter().flatten().flatten();
-            entries.filter_map(move |entry| Some((kind, folder, entry.file_name().into_string().ok()?)))
-        })
-        .filter_map(|(kind, folder, name)| {
-            let path = data.join(folder).join(&name);
-            let kind = kind_of(kind, &path)?;
+        .map(|(kind, id)| {
+            let path = data.join(&id);
             let model = match kind {
                 StoredKind::Drafter => heads::describe(&path).ok().flatten().and_then(|head| head.target),
-                _ => owners
-                    .iter()
-                    .find(|owner| name.starts_with(&owner.prefix))
-                    .map(|owner| owner.name.clone()),
+                _ => {
+                    let name = id.split_once('/').map_or("", |(_, name)| name);
+                    let owner = owners.iter().find(|owner| name.starts_with(&owner.prefix));
+                    owner.map(|owner| owner.name.clone())
+                }
             };
-            Some(StoredData { id: format!("{folder}/{name}"), kind, model, bytes: bytes_of(&path) })
+            StoredData { bytes: bytes_of(&path), id, kind, model }
         })
         .collect();
     stored.sort_by(|a, b| (a.kind, b.bytes, &a.id).cmp(&(b.kind, a.bytes, &b.id)));
@@ -76,14 +70,15 @@ pub fn stored_data(places: &Places) -> Vec<StoredData> {
 /// [`Error::InvalidRequest`] if nothing has this id. [`Refusal::TrainedElsewhere`] while a program trains with it.
 /// [`Error::Io`] if a file cannot be deleted.
 pub fn remove_stored_data(places: &Places, id: &str) -> Result<()> {
-    let listed = stored_data(places).into_iter().find(|stored| stored.id == id);
-    let (Some(stored), Some(data)) = (listed, places.data.as_deref()) else {
+    let data = places.data.as_deref();
+    let listed = data.and_then(|data| entries(data).into_iter().find(|(_, listed)| listed == id));
+    let (Some((kind, _)), Some(data)) = (listed, data) else {
         return Err(Error::invalid(format!("There are no stored data named {id}. Nothing was deleted.")));
     };
-    let path = data.join(&stored.id);
+    let path = data.join(id);
     let lock = path.join("lock");
     // Held until the folder is gone, so that no run begins in it.
-    let _lock = match stored.kind {
+    let _lock = match kind {
         StoredKind::TrainingData if path.is_dir() => {
             Some(FileLock::acquire(&lock, Duration::ZERO)?.ok_or(Refusal::TrainedElsewhere)?)
         }
@@ -93,6 +88,24 @@ pub fn remove_stored_data(places: &Places, id: &str) -> Result<()> {
     let is_folder = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
     let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
     removed.map_err(|source| Error::Io { action: "remove", path, source })
+}
+
+/// Lists the kinds and ids of the data in a data folder.
+fn entries(data: &Path) -> Vec<(StoredKind, String)> {
+    let kinds = [
+        (LOW_BIT_FOLDER, StoredKind::LowBitCopy),
+        (DRAFTERS_FOLDER, StoredKind::TrainingData),
+        (HEADS_FOLDER, StoredKind::Drafter),
+        (SET_ASIDE_FOLDER, StoredKind::SetAside),
+    ];
+    let of_folder = |(folder, kind)| {
+        let entries = fs::read_dir(data.join(folder)).into_iter().flatten().flatten();
+        entries.filter_map(move |entry| {
+            let id = format!("{folder}/{}", entry.file_name().into_string().ok()?);
+            Some((kind_of(kind, &entry.path())?, id))
+        })
+    };
+    kinds.into_iter().flat_map(of_folder).collect()
 }
 
 /// Returns the kind of an entry in the folder of a kind. `None` for a file that is being written.
