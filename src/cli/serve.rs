@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -11,7 +10,6 @@ use clap::builder::NonEmptyStringValueParser;
 use hunch::serve::{DraftChoice, InstalledModels, Limits, ServerConfig, check_access, listen};
 use hunch_error::Error;
 use hunch_library::Places;
-use hunch_model::split;
 
 use super::drafting::DraftingArgs;
 use super::sampling::{SamplingArgs, SamplingSourceArgs};
@@ -147,9 +145,8 @@ fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
         others.map(|name| hunch_library::resolve(name, &places)).collect::<Result<Vec<_>, Error>>()
     };
     let only = args.models.as_ref().map(resolve).transpose()?;
-    check_listed(only.as_deref().unwrap_or_default(), &places)?;
     let drafts = drafts(&args.drafts, &places, &started)?;
-    Ok(InstalledModels {
+    let installed = InstalledModels {
         places,
         only,
         drafts,
@@ -157,24 +154,9 @@ fn installed(args: &ServeArgs) -> Result<InstalledModels, Error> {
         sampling: args.sampling.params(),
         context: args.drafting.context.map(|context| context as usize),
         ignore_memory_check: args.drafting.models.ignore_memory_check,
-    })
-}
-
-/// Checks that requests can name these models: only models in searched folders have names.
-fn check_listed(models: &[PathBuf], places: &Places) -> Result<(), Error> {
-    if models.is_empty() {
-        return Ok(());
-    }
-    let first = |path: &Path| split::files(path).into_iter().next()?.canonicalize().ok();
-    let listed: Vec<PathBuf> =
-        hunch_library::scan(places).models.iter().filter_map(|entry| first(Path::new(&entry.path))).collect();
-    match models.iter().find(|path| first(path).is_none_or(|path| !listed.contains(&path))) {
-        Some(path) => Err(Error::invalid(format!(
-            "--models names {}, which is in no folder that Hunch searches. Add its folder with `hunch models folders add`.",
-            path.display()
-        ))),
-        None => Ok(()),
-    }
+    };
+    installed.check()?;
+    Ok(installed)
 }
 
 /// Reads the draft models of other models than the started one.

@@ -482,9 +482,8 @@ impl ServedGeneration {
     /// If the plan cannot run on the loaded models, or generating fails.
     fn run(mut self, models: &mut Models, stopped: &dyn Fn() -> bool) -> Result<Finished> {
         self.models.complete(&self.model, models, &mut self.plan)?;
-        self.models.check_prompt(models, self.ids.len())?;
-        let tokens = self.ids.len().saturating_add(self.plan.max_tokens);
-        models.set_cache_limits(self.models.cache_limits(models, self.conversations, tokens));
+        let lengths = (self.ids.len(), self.plan.max_tokens);
+        models.set_cache_limits(self.models.cache_limits(models, self.conversations, lengths)?);
         // `true` once the rest of the answer would be left out.
         let is_done = AtomicBool::new(false);
         let cancelled = || stopped() || self.client.is_closed() || is_done.load(Ordering::Relaxed);

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::answer::{self, Ask, Calling, Question, RunningAnswer};
 use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
-use super::thinking::{self, split};
+use super::thinking::{self, split, split_whole};
 use super::tools::{AnswerPiece, History, Tools, pieces};
 use super::{Served, Server, find_model, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
@@ -131,22 +131,16 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
         (parser, thoughts, opening)
     };
     if settings.stream {
-        let (own, asked) = (server.clone(), server.clone());
-        let start = async move { answer::start(&asked, ask).await };
-        let writer = move |answer: &mut RunningAnswer| {
+        let writer = move |server, answer: &mut RunningAnswer| {
             let (parser, thoughts, opening) = readers(answer);
-            Events { opening, ..Events::new(own, id, settings.hunch, thoughts, parser) }
+            Events { opening, ..Events::new(server, id, settings.hunch, thoughts, parser) }
         };
-        return sse::respond(&server, start, writer).await;
+        return sse::respond(server, ask, writer).await;
     }
     let mut answer = answer::start(&server, ask).await?;
     let (parser, thoughts, opening) = readers(&mut answer);
     let whole = answer.whole().await?;
-    let text = whole.text();
-    let (thought, text) = match thoughts {
-        Some(mut thoughts) => split(&mut thoughts, &text, true),
-        None => (String::new(), text),
-    };
+    let (thought, text) = split_whole(thoughts, whole.text());
     let mut pieces = match parser {
         Some(parser) => pieces(parser, &text),
         None => vec![AnswerPiece::Text(text)],

@@ -56,6 +56,23 @@ pub struct DraftChoice {
 }
 
 impl InstalledModels {
+    /// Checks that requests can name all models of `only`: those outside the searched folders have no name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] for the first that has none.
+    pub fn check(&self) -> Result<()> {
+        let Some(only) = self.only.as_deref().filter(|only| !only.is_empty()) else { return Ok(()) };
+        let models = hunch_library::scan(&self.places).models;
+        let listed: Vec<PathBuf> = models.iter().map(|entry| first_file(Path::new(&entry.path))).collect();
+        match only.iter().find(|path| !listed.contains(&first_file(path))) {
+            Some(path) => Err(Error::invalid(format!(
+                "--models names {}, which is in no folder that Hunch searches. Add its folder with `hunch models folders add`.",
+                path.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Returns the usable models, with their files. Reads headers that changed since the last time. `first` is the file
     /// of the started model, which is always among them if a folder has it.
     fn entries(&self, first: &Path) -> Vec<(PathBuf, ModelEntry)> {
@@ -306,36 +323,32 @@ impl ServedModels {
         })
     }
 
-    /// Returns the limits of the caches of loaded models, before an answer in a conversation of `tokens` tokens at most.
-    pub(super) fn cache_limits(&self, models: &Models, conversations: usize, tokens: usize) -> CacheLimits {
+    /// Returns the limits of the caches of loaded models, before an answer of `max_tokens` tokens at most to a prompt of
+    /// `prompt` tokens.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] if the caches of the prompt do not fit next to the models.
+    pub(super) fn cache_limits(
+        &self,
+        models: &Models,
+        conversations: usize,
+        (prompt, max_tokens): (usize, usize),
+    ) -> Result<CacheLimits> {
         let held = machine::held_by_models(&self.compute);
         let usable = machine::memory(held, &self.compute).usable;
         // Weights of all models and heads, and what passes have needed.
         let without_caches = held.saturating_sub(models.caches().bytes);
-        let answer = models.predicted_cache(tokens.min(models.context()));
-        CacheLimits { conversations, others: room_for_others(usable, without_caches, answer) }
-    }
-
-    /// Checks that the caches of a prompt of `tokens` tokens fit next to the loaded models.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`] if they do not.
-    pub(super) fn check_prompt(&self, models: &Models, tokens: usize) -> Result<()> {
-        if self.installed.as_ref().is_some_and(|all| all.ignore_memory_check) {
-            return Ok(());
+        let (needed, left) = (models.predicted_cache(prompt), usable.saturating_sub(without_caches));
+        let unchecked = self.installed.as_ref().is_some_and(|all| all.ignore_memory_check);
+        if !unchecked && !fits(needed, left, usable) {
+            return Err(Error::OutOfMemory(format!(
+                "the prompt of {prompt} tokens needs {} for its KV cache, and {} are left. Shorten it",
+                megabytes(needed),
+                megabytes(left)
+            )));
         }
-        let held = machine::held_by_models(&self.compute);
-        let usable = machine::memory(held, &self.compute).usable;
-        let left = usable.saturating_sub(held.saturating_sub(models.caches().bytes));
-        let needed = models.predicted_cache(tokens);
-        if fits(needed, left, usable) {
-            return Ok(());
-        }
-        Err(Error::OutOfMemory(format!(
-            "the prompt of {tokens} tokens needs {} for its KV cache, and {} are left. Shorten it",
-            megabytes(needed),
-            megabytes(left)
-        )))
+        let answer = models.predicted_cache(prompt.saturating_add(max_tokens).min(models.context()));
+        Ok(CacheLimits { conversations, others: room_for_others(usable, without_caches, answer) })
     }
 
     /// Predicts the memory of a model. Loaded models hold `held` bytes.

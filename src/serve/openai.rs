@@ -311,16 +311,14 @@ async fn respond(
     let thoughts_of =
         move |answer: &RunningAnswer| (endpoint == Endpoint::Chat).then(|| answer.thoughts.clone());
     if common.stream {
-        let (own, asked) = (server.clone(), server.clone());
-        let start = async move { answer::start(&asked, ask).await };
-        let writer = move |answer: &mut RunningAnswer| Chunks {
-            server: own,
+        let writer = move |server, answer: &mut RunningAnswer| Chunks {
+            server,
             shape,
             thoughts: thoughts_of(answer),
             parser,
             sent_chars: 0,
         };
-        return sse::respond(&server, start, writer).await;
+        return sse::respond(server, ask, writer).await;
     }
     let mut answer = answer::start(&server, ask).await?;
     let thoughts = thoughts_of(&answer);

@@ -11,8 +11,8 @@ use futures_util::stream::{iter, unfold};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::Server;
-use super::answer::{AnswerPart, RunningAnswer, lost};
+use super::Served;
+use super::answer::{self, AnswerPart, Ask, RunningAnswer, lost};
 use super::errors::Failure;
 use crate::event::RoundEvent;
 use crate::generate::Finished;
@@ -90,24 +90,25 @@ impl<W: Writer> Stream<W> {
     }
 }
 
-/// Returns the response that streams an answer once `start` has begun it. Dropping it cancels the answer.
+/// Starts an answer and returns the response that streams it. Dropping the response cancels the answer.
 ///
 /// Clients and proxies give up on a response without a header. So the stream begins after a while even if the answer still
 /// waits, and a failure is an event then.
 ///
 /// # Errors
-/// The errors of `start` until then.
+/// The errors of [`answer::start`] until then.
 pub(super) async fn respond<W: Writer>(
-    server: &Server,
-    start: impl Future<Output = Result<RunningAnswer, Failure>> + Send + 'static,
-    writer: impl FnOnce(&mut RunningAnswer) -> W + Send + 'static,
+    server: Served,
+    ask: Ask,
+    writer: impl FnOnce(Served, &mut RunningAnswer) -> W + Send + 'static,
 ) -> Result<Response, Failure> {
+    let begins = server.limits.stream_begins;
     let mut starting: Starting<W> = Box::pin(async move {
-        let mut answer = start.await?;
-        let writer = writer(&mut answer);
+        let mut answer = answer::start(&server, ask).await?;
+        let writer = writer(server, &mut answer);
         Ok(Running { answer, writer, begun: false })
     });
-    let stream = match timeout(server.limits.stream_begins, &mut starting).await {
+    let stream = match timeout(begins, &mut starting).await {
         Ok(running) => Stream::Running(Box::new(running?)),
         Err(_) => Stream::Starting(starting),
     };

@@ -24,6 +24,14 @@ pub(super) fn split(splitter: &mut ThoughtSplitter, text: &str, last: bool) -> (
     (thought, said)
 }
 
+/// Splits a whole answer into its thoughts and the rest. Without a splitter, all of it is the rest.
+pub(super) fn split_whole(splitter: Option<ThoughtSplitter>, text: String) -> (String, String) {
+    match splitter {
+        Some(mut splitter) => split(&mut splitter, &text, true),
+        None => (String::new(), text),
+    }
+}
+
 /// Returns the effort of a name, as requests write it. `None` for an unknown one.
 pub(super) fn effort(name: &str) -> Option<Thinking> {
     Some(match name {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::answer::{RunningAnswer, Whole, text_of};
 use super::super::errors::{Failure, Protocol};
-use super::super::thinking::split;
+use super::super::thinking::{split, split_whole};
 use super::super::tools::{AnswerPiece, pieces};
 use super::super::{Served, hunch_field, sse};
 use super::tools;
@@ -146,11 +146,7 @@ impl Shape {
         thoughts: Option<ThoughtSplitter>,
         parser: Option<ToolCallParser>,
     ) -> Value {
-        let text = whole.text();
-        let (thought, text) = match thoughts {
-            Some(mut thoughts) => split(&mut thoughts, &text, true),
-            None => (String::new(), text),
-        };
+        let (thought, text) = split_whole(thoughts, whole.text());
         let pieces = match parser {
             Some(parser) => pieces(parser, &text),
             None => vec![AnswerPiece::Text(text)],
