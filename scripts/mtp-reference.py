@@ -3,7 +3,7 @@
     cargo run --example tiny-models -- FOLDER mtp
     scripts/mtp-reference.py FOLDER > tests/golden/mtp.json
 
-Runs the tiny models of tests/it/support/tiny.rs that have a layer of multi-token prediction, in double precision. The
+Runs the tiny models of crates/hunch-testing/src/tiny.rs that have a layer of multi-token prediction, in double precision. The
 target reads a text, the layer its final states, and a greedy chain and a small tree follow from the layer's own output.
 The arithmetic is written a second time from llama.cpp (src/models/qwen35.cpp, qwen35moe.cpp, qwen3next.cpp,
 glm4-moe.cpp). Models with gated delta nets are left out: their layer is the same. Needs the Python packages gguf and

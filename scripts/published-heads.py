@@ -3,7 +3,7 @@
     cargo run --example tiny-models -- FOLDER heads
     scripts/published-heads.py FOLDER > tests/golden/published-heads.json
 
-Runs a tiny Llama target and the tiny heads of tests/it/support/tiny_heads.rs in double precision. The target reads a
+Runs a tiny Llama target and the tiny heads of crates/hunch-testing/src/tiny_heads.rs in double precision. The target reads a
 text, a head its hidden states, and a greedy chain follows from the head's own output. Heads that read drafted tokens
 also score the nodes of a small tree: each path is run by itself, without a mask. Heads that draft blocks score whole
 blocks after several lengths of the text, each from the beginning. The arithmetic of the papers is written a second time:

@@ -24,8 +24,3 @@ pub mod train;
 
 /// The version of this build. Release builds add the commit: `0.1.0 (0123456789ab)`.
 pub const VERSION: &str = env!("HUNCH_VERSION");
-
-/// A GPU without kernels, for tests.
-#[cfg(test)]
-#[path = "../tests/it/support/idle_gpu.rs"]
-mod idle_gpu;

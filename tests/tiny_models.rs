@@ -10,15 +10,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-#[allow(dead_code)]
-#[path = "it/support/gguf_writer.rs"]
-mod gguf_writer;
-#[allow(dead_code)]
-#[path = "it/support/tiny.rs"]
-mod tiny;
-#[allow(dead_code)]
-#[path = "it/support/tiny_heads.rs"]
-mod tiny_heads;
+use hunch_testing::{tiny, tiny_heads};
 
 fn main() -> ExitCode {
     let Some(folder) = std::env::args().nth(1) else {

@@ -53,10 +53,10 @@ mod tests {
     use super::super::{App, AppConfig};
     use super::costs;
     use crate::api::{GpuCheck, GpuCosts};
-    use crate::idle_gpu::IdleGpu;
     use hunch_library::types::LibraryEvent;
     use hunch_model::device::{Compute, DeviceChoice, SELF_TEST_FILE};
     use hunch_model::metal::selftest::GpuTimes;
+    use hunch_testing::idle_gpu::IdleGpu;
 
     #[test]
     fn gpu_is_tested_in_the_background_at_the_first_start() {

@@ -51,25 +51,16 @@ impl CostPriors {
 }
 
 #[cfg(test)]
-#[path = "../../tests/it/support/gguf_writer.rs"]
-#[allow(dead_code, reason = "the program's tests use more of it")]
-mod gguf_writer;
-#[cfg(test)]
-#[path = "../../tests/it/support/tiny.rs"]
-#[allow(dead_code, reason = "the program's tests use more of it")]
-mod tiny;
-
-#[cfg(test)]
 mod tests {
     use super::super::{GenerationPlan, Models};
     use super::CostPriors;
-    use super::tiny::{self, Tiny};
-    use crate::idle_gpu::IdleGpu;
     use candle_core::quantized::GgmlDType;
     use hunch_core::method::Method;
     use hunch_model::decoder::{Decoder, WarmTimes};
     use hunch_model::device::{Compute, DeviceChoice};
     use hunch_model::metal::selftest::GpuTimes;
+    use hunch_testing::idle_gpu::IdleGpu;
+    use hunch_testing::tiny::{self, Tiny};
 
     /// Predicted speedups of depths 1 to 8, before any pass.
     fn gains(compute: &Compute, method: Method) -> Vec<f32> {

@@ -18,7 +18,7 @@ use hunch_core::token::{DraftFate, TokenOrigin};
 use hunch_error::ErrorCode;
 
 use crate::support::app::{app, load_request, write_pair};
-use crate::support::tiny::{END_OF_TURN, Tiny};
+use hunch_testing::tiny::{END_OF_TURN, Tiny};
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -191,7 +191,7 @@ fn stopping_ends_the_answer_and_the_next_one_runs() {
     load(&app, "target", None);
     let mut endless = request(Method::Plain, 90_000);
     // The end of turn can never come.
-    endless.settings.sampling.logit_bias.insert(crate::support::tiny::END_OF_TURN, -100.0);
+    endless.settings.sampling.logit_bias.insert(hunch_testing::tiny::END_OF_TURN, -100.0);
     let (id, receiver) = start(&app, endless.clone());
     let first = receiver.recv_timeout(PATIENCE).unwrap();
     assert_eq!(first.seq, 0);

@@ -20,9 +20,9 @@ use hunch_model::weights::WeightFile;
 use serde::Deserialize;
 
 use crate::support::cpu;
-use crate::support::gguf_writer::GgufWriter;
-use crate::support::idle_gpu::IdleGpu;
-use crate::support::tiny::{
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::idle_gpu::IdleGpu;
+use hunch_testing::tiny::{
     CHUNKED, EXPERTS, FURTHER, LONG, MIXTURE, ORACLE_TOKENS, SHARED_KEYS, Tiny, Variant, WINDOW, further,
     long, tokens, with_short_chunks,
 };

@@ -8,8 +8,8 @@ use hunch_core::method::Method;
 use hunch_core::propose::Needs;
 use serde_json::Value;
 
-use crate::support::gguf_writer::GgufWriter;
-use crate::support::tiny::{Tiny, WIDTH};
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::tiny::{Tiny, WIDTH};
 
 pub(super) fn hunch(data: &Path, arguments: &[&str]) -> Output {
     command(data, arguments).output().unwrap()

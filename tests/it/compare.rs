@@ -29,7 +29,7 @@ use hunch_model::device::Compute;
 
 use crate::support::app::{app, app_with_models, load_request, write_pair};
 use crate::support::cpu;
-use crate::support::tiny::Tiny;
+use hunch_testing::tiny::Tiny;
 
 /// Timeout for a loaded machine. Tests that pass do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -24,8 +24,8 @@ use hunch_model::weights::WeightFile;
 mod candle_model;
 use candle_model::CandleModel;
 
-use crate::support::tiny::{Tiny, VOCABULARY, WIDTH, tokens};
 use crate::support::{cpu, cpu_with_f32_cache};
+use hunch_testing::tiny::{Tiny, VOCABULARY, WIDTH, tokens};
 
 const TYPES: [GgmlDType; 13] = [
     GgmlDType::F32,
@@ -418,7 +418,7 @@ fn taps_early_exit_and_layer_skipping_work() {
     assert_eq!(exit.len(), 1);
 }
 
-fn load_error(writer: crate::support::gguf_writer::GgufWriter) -> Error {
+fn load_error(writer: hunch_testing::gguf_writer::GgufWriter) -> Error {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("odd.gguf");
     std::fs::write(&path, writer.bytes()).unwrap();

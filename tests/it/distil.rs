@@ -19,8 +19,8 @@ use hunch_model::float_weights::FloatWeights;
 use crate::cli::{hunch, last_json, text};
 use crate::support::cpu;
 use crate::support::learnable::Learnable;
-use crate::support::tiny::{Tiny, WIDTH};
 use crate::training::{PausingWatch, kill_once, training_folder};
+use hunch_testing::tiny::{Tiny, WIDTH};
 
 /// A target whose text follows a rule.
 fn target() -> Learnable {

@@ -18,7 +18,7 @@ use hunch_model::low_bit;
 use hunch_model::weights::WeightFile;
 
 use crate::support::cpu;
-use crate::support::tiny::{CONVOLUTIONS, DELTA_NETS, Tiny, further, tokens, with_short_chunks};
+use hunch_testing::tiny::{CONVOLUTIONS, DELTA_NETS, Tiny, further, tokens, with_short_chunks};
 
 /// Methods that draft with a model or with layers of the target.
 const METHODS: [Method; 6] = [
@@ -138,7 +138,7 @@ fn rolled_back_cache_continues_as_if_the_rest_had_never_been() {
 #[test]
 fn candle_and_cpu_executors_agree() {
     for tiny in
-        [Tiny::default(), further(("gemma2", crate::support::tiny::Variant::Window, 3)), further(DELTA_NETS)]
+        [Tiny::default(), further(("gemma2", hunch_testing::tiny::Variant::Window, 3)), further(DELTA_NETS)]
     {
         let folder = tempfile::tempdir().unwrap();
         let path = tiny.write(folder.path(), "tiny");

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
 use crate::alloc_count::peak_during;
-use crate::support::gguf_writer::{Field, GgufWriter};
 use crate::support::mutate::{BOMBS, apply, mutations, runner, set};
-use crate::support::samples::rich;
+use hunch_testing::gguf_writer::{Field, GgufWriter};
+use hunch_testing::samples::rich;
 
 /// Maximum ratio of memory to file size. Most expensive is an entry of 14 bytes, which becomes a tree
 /// node.

@@ -18,8 +18,8 @@ use hunch_model::metal::selftest::{GpuTimes, KernelPart};
 use hunch_model::spec::ModelSpec;
 
 use crate::support::cpu;
-use crate::support::idle_gpu::IdleGpu;
-use crate::support::tiny::{HEAD_DIM, MIXTURE, Tiny, Variant, further};
+use hunch_testing::idle_gpu::IdleGpu;
+use hunch_testing::tiny::{HEAD_DIM, MIXTURE, Tiny, Variant, further};
 
 #[test]
 fn cache_on_a_gpu_has_16_bits_unless_candle_runs_the_model() {

@@ -17,8 +17,8 @@ use hunch_model::text::AnswerFormat;
 use hunch_model::weights::WeightFile;
 use serde::Deserialize;
 
-use crate::support::tiny::Tiny;
 use crate::support::{cpu, default_model};
+use hunch_testing::tiny::Tiny;
 
 /// Logits that `scripts/head-reference.py` computed with numpy in double precision.
 #[derive(Deserialize)]

@@ -11,9 +11,9 @@ use hunch_model::text::template::child;
 use hunch_model::text::{ChatTemplate, EncodeOptions, TemplateOrigin, Tokenizer};
 
 use crate::cli::{command, last_json, text};
-use crate::support::gguf_writer::GgufWriter;
-use crate::support::samples::scored;
-use crate::support::tiny::{Tiny, byte_token};
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::samples::scored;
+use hunch_testing::tiny::{Tiny, byte_token};
 
 /// Templates that recurse, loop, exhaust memory or fail.
 fn hostile() -> Vec<(&'static str, String)> {

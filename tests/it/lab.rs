@@ -22,8 +22,8 @@ use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
 use crate::support::app::{app, app_with_models, load_request};
-use crate::support::tiny::Tiny;
-use crate::support::tiny_heads::{self, Format};
+use hunch_testing::tiny::Tiny;
+use hunch_testing::tiny_heads::{self, Format};
 
 /// Timeout for a loaded machine. Tests that pass do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -22,9 +22,9 @@ use serde_json::json;
 use crate::alloc_count::peak_during;
 use crate::cli::{hunch, last_json, text};
 use crate::support::app::config;
-use crate::support::gguf_writer::GgufWriter;
 use crate::support::mutate::{BOMBS, apply, mutations, runner, set};
-use crate::support::tiny::Tiny;
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::tiny::Tiny;
 
 /// Creates empty places below a folder.
 fn places(root: &Path) -> Places {

@@ -17,7 +17,7 @@ use hunch_model::weights::WeightFile;
 
 use crate::support::app::{config, load_request};
 use crate::support::requests::endless_request;
-use crate::support::tiny::Tiny;
+use hunch_testing::tiny::Tiny;
 
 /// Long enough for a loaded machine; nothing waits for it when all is well.
 const PATIENCE: Duration = Duration::from_secs(60);

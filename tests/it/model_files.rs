@@ -20,7 +20,7 @@ use hunch_model::split;
 
 use crate::cli::{command, hunch, last_json, text};
 use crate::support::cpu;
-use crate::support::tiny::Tiny;
+use hunch_testing::tiny::Tiny;
 
 /// Change to a file by another program.
 #[derive(Clone, Copy, Debug)]

@@ -24,14 +24,14 @@ use hunch_model::weights::WeightFile;
 use hunch_model::{heads, low_bit};
 
 use crate::support::app::{app, load_request};
-use crate::support::gguf_writer::GgufWriter;
 use crate::support::head_scores::{
     Case, ExpectedLogits, answer, assert_reused_cache_drafts_as_a_fresh_one, assert_scores, assert_tree,
     features, hot,
 };
-use crate::support::tiny::{Noise, Tiny, VOCABULARY, Variant, WIDTH, WITH_MTP, with_mtp};
-use crate::support::tiny_heads::Format;
 use crate::support::{cpu, cpu_with_f32_cache};
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::tiny::{Noise, Tiny, VOCABULARY, Variant, WIDTH, WITH_MTP, with_mtp};
+use hunch_testing::tiny_heads::Format;
 
 /// Logits that `scripts/mtp-reference.py` computed.
 fn cases() -> Vec<Case> {

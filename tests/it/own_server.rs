@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::serve::{CONVERSATIONS, RUNNING, metric, wait_for};
 use crate::support::app::{app, load_request, write_pair};
 use crate::support::http::{get, post};
-use crate::support::tiny::END_OF_TURN;
+use hunch_testing::tiny::END_OF_TURN;
 
 const CHAT: &str = "/v1/chat/completions";
 

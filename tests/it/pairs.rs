@@ -29,10 +29,10 @@ use hunch_model::gguf::{Array, Value};
 use serde_json::{Value as Json, json};
 
 use crate::support::app::{app, load_request};
-use crate::support::gguf_writer::type_number;
 use crate::support::requests::endless_request;
-use crate::support::tiny::{END_OF_TURN, Tiny};
 use crate::support::{cpu, default_model};
+use hunch_testing::gguf_writer::type_number;
+use hunch_testing::tiny::{END_OF_TURN, Tiny};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 

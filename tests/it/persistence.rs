@@ -23,7 +23,7 @@ use hunch_error::{Error, ErrorCode, Refusal};
 use crate::alloc_count::peak_during;
 use crate::support::app::{config, load_request};
 use crate::support::requests::endless_request;
-use crate::support::tiny::Tiny;
+use hunch_testing::tiny::Tiny;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

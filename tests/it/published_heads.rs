@@ -35,8 +35,8 @@ use crate::support::head_scores::{
     assert_tree, features, hot,
 };
 use crate::support::pickle_writer;
-use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
-use crate::support::tiny_heads::{self, FORMATS, Format, SCORED, TinyHead};
+use hunch_testing::tiny::{Tiny, VOCABULARY, WIDTH};
+use hunch_testing::tiny_heads::{self, FORMATS, Format, SCORED, TinyHead};
 
 /// Logits that `scripts/published-heads.py` computed.
 fn cases() -> Vec<Case> {

@@ -16,8 +16,8 @@ use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
 use crate::support::cpu;
-use crate::support::gguf_writer::GgufWriter;
-use crate::support::tiny::{Noise, Tiny, tokens};
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::tiny::{Noise, Tiny, tokens};
 
 /// Returns the types that candle cannot read.
 fn types() -> impl Iterator<Item = WeightType> {
@@ -26,7 +26,7 @@ fn types() -> impl Iterator<Item = WeightType> {
 
 /// Returns a block of random codes with a scale of about `scale`.
 fn block(dtype: WeightType, scale: f32, noise: &mut Noise) -> Vec<u8> {
-    let mut block: Vec<u8> = (0..dtype.type_size()).map(|_| (noise.next() * 128.0) as i8 as u8).collect();
+    let mut block: Vec<u8> = (0..dtype.type_size()).map(|_| (noise.value() * 128.0) as i8 as u8).collect();
     let half = half::f16::from_f32(scale).to_le_bytes();
     let size = block.len();
     match dtype {

@@ -17,10 +17,10 @@ use hunch_model::spec::{Mixer, ModelSpec};
 use hunch_model::weights::WeightFile;
 
 use crate::support::cpu;
-use crate::support::gguf_writer::GgufWriter;
-use crate::support::idle_gpu::IdleGpu;
-use crate::support::tiny::{CONVOLUTIONS, DELTA_NET, DELTA_NETS, Tiny, further, tokens};
-use crate::support::tiny_heads::{self, Format};
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::idle_gpu::IdleGpu;
+use hunch_testing::tiny::{CONVOLUTIONS, DELTA_NET, DELTA_NETS, Tiny, further, tokens};
+use hunch_testing::tiny_heads::{self, Format};
 
 fn load(tiny: Tiny) -> Decoder {
     let folder = tempfile::tempdir().unwrap();

@@ -16,7 +16,7 @@ use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
 
 use crate::support::cpu;
-use crate::support::tiny::{CONVOLUTIONS, DELTA_NETS, Tiny, further};
+use hunch_testing::tiny::{CONVOLUTIONS, DELTA_NETS, Tiny, further};
 
 /// Returns the answer and the number of prompt tokens that prefill ran.
 fn answer(models: &mut Models, prompt: &[TokenId], method: Method) -> (Vec<TokenId>, u32) {

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::cli::{command, hunch, last_json};
 use crate::support::cpu;
 use crate::support::http::{get, post};
-use crate::support::tiny::{END_OF_TURN, Tiny};
+use hunch_testing::tiny::{END_OF_TURN, Tiny};
 
 pub(super) const CHAT: &str = "/v1/chat/completions";
 pub(super) const JSON: &str = "Content-Type: application/json\r\n";

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::cli::command;
 use crate::serve::{CONVERSATIONS, LONG, RUNNING, Running, config, metric, serve_in, wait_for};
 use crate::support::http::{get, post};
-use crate::support::tiny::{END_OF_TURN, Tiny};
+use hunch_testing::tiny::{END_OF_TURN, Tiny};
 
 const CHAT: &str = "/v1/chat/completions";
 const LOADS: &str = "hunch_model_loads_total";

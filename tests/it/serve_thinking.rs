@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::serve::{Running, config, serve_model};
 use crate::support::http::post;
-use crate::support::tiny::{END_OF_TURN, Tiny};
+use hunch_testing::tiny::{END_OF_TURN, Tiny};
 
 const CHAT: &str = "/v1/chat/completions";
 const MESSAGES: &str = "/v1/messages";

@@ -17,10 +17,10 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use crate::support::default_model;
-use crate::support::gguf_writer::GgufWriter;
 use crate::support::mutate::{apply, content_mutations, runner};
-use crate::support::samples::{byte_level, scored};
 use crate::support::vocabulary;
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::samples::{byte_level, scored};
 
 const SPECIAL: EncodeOptions = EncodeOptions { parse_special: true, add_bos: true };
 const RAW: EncodeOptions = EncodeOptions { parse_special: false, add_bos: false };

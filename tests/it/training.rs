@@ -39,7 +39,7 @@ use crate::cli::{command, hunch, last_json, text};
 use crate::support::app::load_request;
 use crate::support::cpu;
 use crate::support::learnable::Learnable;
-use crate::support::tiny::Tiny;
+use hunch_testing::tiny::Tiny;
 
 /// A model whose tokens depend on more than the last one.
 fn tiny() -> Tiny {
@@ -660,7 +660,9 @@ fn window_pauses_continues_and_uses_the_new_head() {
     let eagle = TrainRequest { kind: HeadKind::Eagle, ..request.clone() };
     let outlook = app.training_outlook(&eagle).unwrap();
     let mlp = app.training_outlook(&request).unwrap();
-    assert!(outlook.collected == mlp.collected && outlook.fit_seconds > mlp.fit_seconds && !outlook.measured);
+    assert_eq!((outlook.collected, outlook.measured), (mlp.collected, false));
+    // Both predicted. Measured times are those of a machine that may be busy.
+    assert!(outlook.fit_seconds > before.fit_seconds);
     let error = app.train_drafter(&eagle, Box::new(|_| ())).unwrap_err().to_string();
     assert!(error.contains("reads 3 layers"), "{error}");
 

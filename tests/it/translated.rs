@@ -28,12 +28,12 @@ use hunch_model::translated::Translated;
 use proptest::prelude::*;
 
 use crate::support::cpu;
-use crate::support::gguf_writer::GgufWriter;
 use crate::support::memo::PassClock;
 use crate::support::mutate::runner;
-use crate::support::samples::{byte_characters, byte_level, scored};
-use crate::support::tiny::{Noise, Tiny, VOCABULARY, WIDTH, byte_token};
 use crate::support::vocabulary;
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::samples::{byte_characters, byte_level, scored};
+use hunch_testing::tiny::{Noise, Tiny, VOCABULARY, WIDTH, byte_token};
 
 /// Methods that draft with a draft model, with others or alone.
 const METHODS: [Method; 4] = [Method::DraftModel, Method::DraftTree, Method::Cascade, Method::Auto];
@@ -254,7 +254,7 @@ fn assert_rows_match(
     let mut text: Vec<TokenId> = Vec::new();
     for &(change, seed) in changes {
         let mut noise = Noise::new(seed);
-        let mut below = |n: usize| ((noise.next() + 1.0) * 0.5 * n as f32) as usize % n;
+        let mut below = |n: usize| ((noise.value() + 1.0) * 0.5 * n as f32) as usize % n;
         match change {
             Change::Chain(count, logits, listed) => {
                 let mut list = VocabSubset::default();

@@ -17,7 +17,7 @@ use hunch_core::theory::{ChiSquare, chi_square_tail, goodness_of_fit};
 use hunch_core::token::TokenId;
 
 use crate::methods::{Loaded, target};
-use crate::support::tiny_heads::Format;
+use hunch_testing::tiny_heads::Format;
 
 /// Answers of a method: enough to find [`BIAS`] with probability [`POWER`], which a test checks.
 const ANSWERS: u64 = 300;

@@ -16,10 +16,10 @@ use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_model::device::DraftDevice;
 
-use crate::simulator::Simulator;
 use crate::support::tested_gpu;
-use crate::support::tiny::Tiny;
-use crate::support::tiny_heads::{self, Format};
+use hunch_testing::simulator::Simulator;
+use hunch_testing::tiny::Tiny;
+use hunch_testing::tiny_heads::{self, Format};
 
 /// Acceptance rate of the method that drafts from a script.
 const SCRIPTED: f64 = 0.7;

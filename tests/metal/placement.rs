@@ -14,9 +14,9 @@ use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_model::device::{Compute, DraftDevice};
 
-use crate::simulator::Simulator;
 use crate::support::tested_gpu;
-use crate::support::tiny::Tiny;
+use hunch_testing::simulator::Simulator;
+use hunch_testing::tiny::Tiny;
 
 const TEXT: &str = "abcabcabcabcab";
 

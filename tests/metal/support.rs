@@ -1,20 +1,11 @@
-//! A simulated GPU whose kernels are known to be right, and tiny models and heads, shared with the other tests.
-
-#![allow(dead_code, reason = "other tests use more of them")]
+//! A simulated GPU whose kernels are known to be right.
 
 use std::sync::Arc;
 
 use hunch_model::device::{Compute, SELF_TEST_FILE};
 use hunch_model::metal::selftest::{Finding, KernelPart, MachineId, SelfTest, SelfTestRecord, Workload};
 
-use crate::simulator::Simulator;
-
-#[path = "../it/support/gguf_writer.rs"]
-pub(crate) mod gguf_writer;
-#[path = "../it/support/tiny.rs"]
-pub(crate) mod tiny;
-#[path = "../it/support/tiny_heads.rs"]
-pub(crate) mod tiny_heads;
+use hunch_testing::simulator::Simulator;
 
 /// Opens a simulated GPU with a record of its self-test, which therefore does not run.
 pub(crate) fn tested_gpu(simulator: &Arc<Simulator>) -> Compute {

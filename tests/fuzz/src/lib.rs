@@ -3,10 +3,3 @@
 pub mod json;
 pub mod seeds;
 pub mod template;
-
-// The tests' own writer and samples; not everything in them is needed here.
-#[allow(dead_code)]
-#[path = "../../it/support/gguf_writer.rs"]
-mod gguf_writer;
-#[path = "../../it/support/samples.rs"]
-mod samples;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::gguf_writer::GgufWriter;
-use crate::samples::{self, byte_level, rich, scored};
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::samples::{self, byte_level, rich, scored};
 
 /// Names the folder that seeds are written to.
 const FOLDER: &str = "HUNCH_FUZZ_SEEDS";

@@ -25,7 +25,7 @@ use hunch_model::weights::WeightFile;
 use sha2::{Digest, Sha256};
 
 use crate::hub::{Behaviour, Content, Request, TestHub};
-use crate::support::tiny::Tiny;
+use hunch_testing::tiny::Tiny;
 
 /// Long enough for a loaded machine. Nothing waits this long when all is well.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -16,7 +16,7 @@ use crate::cli::{hunch, last_json, text};
 use crate::hub::{Content, TestHub};
 use crate::support::mutate::runner;
 use crate::support::snapshot::snapshot;
-use crate::support::tiny::Tiny;
+use hunch_testing::tiny::Tiny;
 
 /// Creates a home folder in which every program has a model.
 fn crowded_home(root: &Path) -> Places {

@@ -10,11 +10,11 @@ use hunch_model::heads;
 use serde_json::{Value, json};
 
 use super::{open, pickled};
-use crate::support::gguf_writer::GgufWriter;
 use crate::support::head_scores::features;
 use crate::support::pickle_writer;
-use crate::support::tiny::{Tiny, VOCABULARY, WIDTH};
-use crate::support::tiny_heads::{self, Format, SCORED, TinyHead, Values};
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::tiny::{Tiny, VOCABULARY, WIDTH};
+use hunch_testing::tiny_heads::{self, Format, SCORED, TinyHead, Values};
 
 /// Writes a changed head and returns the error of loading it for a target.
 fn refused(format: Format, target: &Tiny, change: impl FnOnce(&mut TinyHead)) -> String {

@@ -6,7 +6,7 @@ use hunch::app::{App, AppConfig};
 use hunch_library::types::LoadRequest;
 use hunch_model::device::DeviceChoice;
 
-use super::tiny::Tiny;
+use hunch_testing::tiny::Tiny;
 
 /// Configures an application with models and conversations in `folder`, on one CPU thread.
 pub(crate) fn config(folder: &Path) -> AppConfig {

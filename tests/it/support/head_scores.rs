@@ -13,7 +13,7 @@ use hunch_core::token::TokenId;
 use hunch_model::decoder::Decoder;
 use serde::Deserialize;
 
-use super::tiny::{VOCABULARY, WIDTH};
+use hunch_testing::tiny::{VOCABULARY, WIDTH};
 
 /// Logits of a head that a script computed with numpy in double precision.
 #[derive(Deserialize)]

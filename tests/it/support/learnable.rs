@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use candle_core::quantized::GgmlDType;
 
-use super::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
+use hunch_testing::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
 
 /// Tokens that follow each other in a cycle: a range of printable characters.
 const FIRST: u32 = 64;

@@ -1,26 +1,20 @@
-//! Helpers shared by several tests: GGUF files, mutations, tiny random models and the default model.
+//! Helpers shared by several tests here: mutations, models that learn, requests and the default model.
 
 pub(crate) mod app;
-pub(crate) mod gguf_writer;
 pub(crate) mod head_scores;
 pub(crate) mod http;
-pub(crate) mod idle_gpu;
 pub(crate) mod learnable;
 pub(crate) mod memo;
 pub(crate) mod mutate;
 pub(crate) mod pickle_writer;
 pub(crate) mod requests;
 pub(crate) mod safetensors_folder;
-pub(crate) mod samples;
 pub(crate) mod snapshot;
-pub(crate) mod tiny;
-pub(crate) mod tiny_heads;
 
 use std::path::PathBuf;
 
 use hunch_model::device::{Compute, DeviceChoice, KvType};
-
-use gguf_writer::GgufWriter;
+use hunch_testing::gguf_writer::GgufWriter;
 
 /// Returns the path of the default model, which `make setup` downloads.
 pub(crate) fn default_model() -> PathBuf {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use super::gguf_writer::Field;
+use hunch_testing::gguf_writer::Field;
 
 /// Mutation of a file.
 #[derive(Clone, Debug)]

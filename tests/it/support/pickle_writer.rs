@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::tiny_heads::{TinyHead, Values};
+use hunch_testing::tiny_heads::{TinyHead, Values};
 
 /// Writes the tensors of a head in 16-bit floats.
 pub(crate) fn write(head: &TinyHead, path: &Path) {

@@ -5,7 +5,7 @@ use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
 
-use super::tiny::END_OF_TURN;
+use hunch_testing::tiny::END_OF_TURN;
 
 /// Creates a question for a tiny model whose answer always has `max_tokens` tokens.
 pub(crate) fn endless_request(method: Method, max_tokens: u32) -> AnswerRequest {

@@ -16,7 +16,7 @@ use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_FLOATS};
 
 use crate::products::{upload, weights};
 use crate::reference::{half_bytes, noise};
-use crate::simulator::{Moved, Simulator};
+use hunch_testing::simulator::{Moved, Simulator};
 
 /// Tokens of the context, with those of the pass.
 const CONTEXT: usize = 4096;

@@ -11,7 +11,7 @@ use hunch_model::metal::gpu::{Argument, Buffer, Gpu, Grid};
 
 use crate::products::weights;
 use crate::reference::noise;
-use crate::simulator::{Schedule, Simulator};
+use hunch_testing::simulator::{Schedule, Simulator};
 
 /// Types, their names in kernels, and threads and weight rows of a group of the product with one row, if candle's host
 /// code dispatches one.

@@ -9,8 +9,8 @@ use hunch_model::device::Compute;
 use hunch_model::metal::gpu::Gpu;
 use hunch_model::metal::selftest::Workload;
 
-use crate::simulator::{Counts, Simulator};
-use crate::support::tiny::Tiny;
+use hunch_testing::simulator::{Counts, Simulator};
+use hunch_testing::tiny::Tiny;
 
 #[test]
 fn gpu_runs_models_on_our_kernels_and_falls_back_to_candle_with_a_reason() {

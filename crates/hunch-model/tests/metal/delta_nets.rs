@@ -22,8 +22,8 @@ use crate::models::{chain, on_cpu, on_gpu, tokens, worst};
 use crate::products::weights;
 use crate::reference::{half_bytes, noise};
 use crate::rows::{ALL_FORMS, MOST_ROWS, assert_near, bits, checked_floats, row_counts, start};
-use crate::simulator::{Counts, Simulator};
-use crate::support::tiny::{DELTA_NETS, Tiny, further};
+use hunch_testing::simulator::{Counts, Simulator};
+use hunch_testing::tiny::{DELTA_NETS, Tiny, further};
 
 /// Earlier positions that the convolution sees.
 const REACH: usize = 3;

@@ -9,7 +9,7 @@ use hunch_model::metal::kernels::{Kernels, MAX_TOP_K};
 
 use crate::machine::Machine;
 use crate::reference::noise;
-use crate::simulator::Schedule;
+use hunch_testing::simulator::Schedule;
 
 /// Error of a cumulative probability on the GPU.
 const BOUND: f64 = 2e-6;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hunch_model::metal::gpu::Gpu;
 
-use crate::simulator::{Schedule, Simulator};
+use hunch_testing::simulator::{Schedule, Simulator};
 
 /// GPU under test.
 pub(crate) struct Machine {

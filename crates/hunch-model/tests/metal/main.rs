@@ -18,11 +18,4 @@ mod reference;
 mod rounds;
 mod rows;
 mod selftest;
-#[allow(dead_code, reason = "tests/metal uses more of it")]
-mod simulator;
-mod support;
 mod traffic;
-mod translate;
-
-/// Folder of the simulator's headers.
-const SIMULATOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/metal");

@@ -19,8 +19,8 @@ use hunch_model::weights::WeightFile;
 
 use crate::machine::Machine;
 use crate::products::weights;
-use crate::simulator::{Counts, Schedule, Simulator};
-use crate::support::tiny::{Noise, Tiny, VOCABULARY, Variant, WIDTH, further, with_short_chunks};
+use hunch_testing::simulator::{Counts, Schedule, Simulator};
+use hunch_testing::tiny::{Noise, Tiny, VOCABULARY, Variant, WIDTH, further, with_short_chunks};
 
 const TYPES: [GgmlDType; 13] = [
     GgmlDType::F32,
@@ -48,7 +48,7 @@ pub(crate) fn on_cpu(path: &Path) -> Decoder {
 
 pub(crate) fn tokens(count: usize, seed: u64) -> Vec<TokenId> {
     let mut noise = Noise::new(seed);
-    (0..count).map(|_| ((noise.next() + 1.0) * 0.5 * (VOCABULARY - 1) as f32) as TokenId).collect()
+    (0..count).map(|_| ((noise.value() + 1.0) * 0.5 * (VOCABULARY - 1) as f32) as TokenId).collect()
 }
 
 fn bits(rows: &Rows, i: usize) -> Vec<u32> {

@@ -9,8 +9,8 @@ use hunch_model::metal::gpu::{Argument, Buffer, Gpu, Grid};
 use crate::reference::noise;
 use crate::rows::{bits, context};
 use crate::selftest::{Mistake, Spoiled};
-use crate::simulator::{Schedule, Simulator, build_in};
-use crate::translate::to_cpp;
+use hunch_testing::simulator::{Schedule, Simulator, build_in};
+use hunch_testing::translate::to_cpp;
 
 /// Reverses 64 numbers through threadgroup memory. `BARRIER` is replaced.
 const REVERSE: &str = "#include <metal_stdlib>

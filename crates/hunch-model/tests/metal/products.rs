@@ -16,7 +16,7 @@ use hunch_model::metal::workspace::Activations;
 use crate::machine::Machine;
 use crate::reference::{Block, dot, dot_floats, half_bytes, noise, quantise};
 use crate::selftest::Spoiled;
-use crate::simulator::{Schedule, Simulator};
+use hunch_testing::simulator::{Schedule, Simulator};
 
 /// Most rows of a test.
 const ROWS: usize = 32;

@@ -10,7 +10,7 @@ use hunch_model::metal::packed::Format;
 use hunch_model::metal::products::{TileRows, WeightKernel};
 use hunch_model::metal::selftest::HEAD_WIDTHS;
 
-use crate::simulator::{build_ptx, build_to_count};
+use hunch_testing::simulator::{build_ptx, build_to_count};
 
 fn all_kernels() -> Vec<Kernel> {
     let mut all = vec![

@@ -21,8 +21,8 @@ use hunch_model::decoder::{Backend, Decoder};
 use hunch_model::device::Compute;
 use hunch_model::metal::selftest::Workload;
 
-use crate::simulator::Simulator;
-use crate::support::tiny::{DELTA_NETS, Tiny, further};
+use hunch_testing::simulator::Simulator;
+use hunch_testing::tiny::{DELTA_NETS, Tiny, further};
 
 const TOKENS: usize = 24;
 /// A repetition, so that lookup has something to propose.

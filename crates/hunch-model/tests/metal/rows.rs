@@ -14,7 +14,7 @@ use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_CODES, WR
 
 use crate::machine::Machine;
 use crate::reference::{half_bytes, noise, quantise};
-use crate::simulator::Schedule;
+use hunch_testing::simulator::Schedule;
 
 /// Numbers of rows of each test, with a schedule.
 pub(crate) fn row_counts() -> impl Iterator<Item = (usize, Schedule)> {

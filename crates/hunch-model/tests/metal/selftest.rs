@@ -14,8 +14,8 @@ use hunch_model::metal::kernels::Kernels;
 use hunch_model::metal::selftest::{MachineId, SelfTest, SelfTestRecord, Workload};
 
 use crate::machine::Machine;
-use crate::simulator::Simulator;
-use crate::support::tiny::{HEAD_DIM, Tiny, Variant, further};
+use hunch_testing::simulator::Simulator;
+use hunch_testing::tiny::{HEAD_DIM, Tiny, Variant, further};
 
 /// A kernel to spoil: the start of its name, and a piece of its text with the replacement. `None` refuses it.
 pub(crate) type Mistake = (&'static str, Option<(&'static str, &'static str)>);

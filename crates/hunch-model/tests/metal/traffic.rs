@@ -16,9 +16,9 @@ use hunch_model::weights::WeightFile;
 
 use crate::default_model::default_model;
 use crate::products::weights;
-use crate::simulator::{Moved, Simulator};
-use crate::support::gguf_writer::GgufWriter;
-use crate::support::tiny::{EXPERTS, MIXTURE, Tiny, WIDTH, further};
+use hunch_testing::gguf_writer::GgufWriter;
+use hunch_testing::simulator::{Moved, Simulator};
+use hunch_testing::tiny::{EXPERTS, MIXTURE, Tiny, WIDTH, further};
 
 /// Tokens of the context, with those of the pass.
 const CONTEXT: usize = 4096;

@@ -7,36 +7,42 @@ use std::path::{Path, PathBuf};
 use candle_core::quantized::GgmlDType;
 use hunch_kernels::{WeightType, random_blocks};
 
-use super::gguf_writer::GgufWriter;
+use crate::gguf_writer::GgufWriter;
 
 /// Parameters of a tiny model.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tiny {
-    pub(crate) architecture: &'static str,
-    pub(crate) dtype: GgmlDType,
-    pub(crate) tied: bool,
-    pub(crate) seed: u64,
-    pub(crate) layers: usize,
+pub struct Tiny {
+    /// Architecture as in GGUF metadata.
+    pub architecture: &'static str,
+    /// Type of the matrices.
+    pub dtype: GgmlDType,
+    /// Uses the embedding as output head.
+    pub tied: bool,
+    /// Seed of the weights.
+    pub seed: u64,
+    /// Layers, without those that only draft.
+    pub layers: usize,
     /// Further layers that only draft (MTP).
-    pub(crate) mtp: usize,
+    pub mtp: usize,
     /// Query heads.
-    pub(crate) heads: usize,
+    pub heads: usize,
     /// Largest weight of the layers' matrices.
-    pub(crate) matrices: f32,
-    pub(crate) context: u32,
+    pub matrices: f32,
+    /// Maximum context, in tokens.
+    pub context: u32,
     /// Adds the frequency factors of Llama 3.
-    pub(crate) rope_factors: bool,
+    pub rope_factors: bool,
     /// Optional part of an architecture.
-    pub(crate) variant: Variant,
+    pub variant: Variant,
     /// Chat template.
-    pub(crate) template: Option<&'static str>,
+    pub template: Option<&'static str>,
     /// Text of the first control token.
-    pub(crate) control: &'static str,
+    pub control: &'static str,
 }
 
 /// Optional part of an architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Variant {
+pub enum Variant {
     /// None.
     Plain,
     /// RoPE scaling of YaRN, by 4.
@@ -58,10 +64,10 @@ pub(crate) enum Variant {
 }
 
 /// Sliding window of models that have one.
-pub(crate) const WINDOW: u32 = 7;
+pub const WINDOW: u32 = 7;
 
 /// Models beyond llama, qwen2, qwen3 and smollm3, with their numbers of layers.
-pub(crate) const FURTHER: [(&str, Variant, usize); 36] = [
+pub const FURTHER: [(&str, Variant, usize); 36] = [
     ("llama", Variant::Yarn, 2),
     ("qwen3", Variant::Yarn, 2),
     ("mistral3", Variant::Plain, 2),
@@ -102,32 +108,32 @@ pub(crate) const FURTHER: [(&str, Variant, usize); 36] = [
 ];
 
 /// A model of [`FURTHER`] whose layers have chunks, of 8192 positions.
-pub(crate) const CHUNKED: (&str, Variant, usize) = ("llama4", Variant::Plain, 4);
+pub const CHUNKED: (&str, Variant, usize) = ("llama4", Variant::Plain, 4);
 
 /// Returns the models of [`FURTHER`], and one with chunks of [`WINDOW`] positions. llama.cpp has one size only.
-pub(crate) fn with_short_chunks() -> impl Iterator<Item = (&'static str, Variant, usize)> {
+pub fn with_short_chunks() -> impl Iterator<Item = (&'static str, Variant, usize)> {
     FURTHER.into_iter().chain([("llama4", Variant::Window, 4)])
 }
 
 /// A model of [`FURTHER`] whose layers have embeddings of their own. The last three share keys.
-pub(crate) const SHARED_KEYS: (&str, Variant, usize) = ("gemma4", Variant::PerLayer, 7);
+pub const SHARED_KEYS: (&str, Variant, usize) = ("gemma4", Variant::PerLayer, 7);
 /// Layers of that model with keys of their own.
 const OWN_KEYS: usize = 4;
 /// Values of a token for each layer of that model.
 const PER_LAYER: usize = 32;
 
 /// A model of [`FURTHER`] whose layers have convolutions, attention, and convolutions.
-pub(crate) const CONVOLUTIONS: (&str, Variant, usize) = ("lfm2", Variant::Plain, 3);
+pub const CONVOLUTIONS: (&str, Variant, usize) = ("lfm2", Variant::Plain, 3);
 /// Positions that a short convolution sees.
-pub(crate) const CONVOLUTION: usize = 3;
+pub const CONVOLUTION: usize = 3;
 
 /// A model of [`FURTHER`] whose layers have gated delta nets, attention, and gated delta nets.
-pub(crate) const DELTA_NETS: (&str, Variant, usize) = ("qwen35", Variant::Plain, 3);
+pub const DELTA_NETS: (&str, Variant, usize) = ("qwen35", Variant::Plain, 3);
 /// Key heads, value heads, width of a head, and positions that the convolution sees.
-pub(crate) const DELTA_NET: (usize, usize, usize, usize) = (2, 4, 32, 4);
+pub const DELTA_NET: (usize, usize, usize, usize) = (2, 4, 32, 4);
 
 /// Models with a layer that only drafts: dense with gated delta nets, and without, mixtures of experts.
-pub(crate) const WITH_MTP: [(&str, Variant, usize); 5] = [
+pub const WITH_MTP: [(&str, Variant, usize); 5] = [
     ("qwen35", Variant::Plain, 3),
     ("qwen35", Variant::Attention, 2),
     ("qwen35moe", Variant::Attention, 2),
@@ -136,22 +142,24 @@ pub(crate) const WITH_MTP: [(&str, Variant, usize); 5] = [
 ];
 
 /// Returns a model of [`WITH_MTP`].
-pub(crate) fn with_mtp(of: (&'static str, Variant, usize)) -> Tiny {
+pub fn with_mtp(of: (&'static str, Variant, usize)) -> Tiny {
     Tiny { mtp: 1, seed: 3, tied: false, ..further(of) }
 }
 
 /// A mixture of experts of [`FURTHER`].
-pub(crate) const MIXTURE: (&str, Variant, usize) = ("qwen3moe", Variant::Plain, 2);
+pub const MIXTURE: (&str, Variant, usize) = ("qwen3moe", Variant::Plain, 2);
 
-pub(crate) const WIDTH: usize = 256;
+/// Width of the hidden states.
+pub const WIDTH: usize = 256;
 const FEED_FORWARD: usize = 512;
 /// Experts of a layer and of a row, in models that have experts.
-pub(crate) const EXPERTS: (usize, usize) = (8, 3);
+pub const EXPERTS: (usize, usize) = (8, 3);
 /// Width of a head, unless a model has another number of heads.
-pub(crate) const HEAD_DIM: usize = 64;
+pub const HEAD_DIM: usize = 64;
 /// Vocabulary size: 256 bytes and two control tokens.
-pub(crate) const VOCABULARY: usize = 258;
-pub(crate) const END_OF_TURN: u32 = 257;
+pub const VOCABULARY: usize = 258;
+/// Token that ends an answer.
+pub const END_OF_TURN: u32 = 257;
 
 impl Default for Tiny {
     fn default() -> Self {
@@ -188,51 +196,54 @@ fn norms_of(architecture: &str) -> &'static [&'static str] {
 }
 
 /// Generator of pseudo-random numbers between -1 and 1.
-pub(crate) struct Noise(u64);
+pub struct Noise(u64);
 
 impl Noise {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// Starts a sequence.
+    pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(crate) fn next(&mut self) -> f32 {
+    /// Returns the next number.
+    pub fn value(&mut self) -> f32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    pub(crate) fn many(&mut self, count: usize, scale: f32) -> Vec<f32> {
-        (0..count).map(|_| self.next() * scale).collect()
+    /// Returns numbers between `-scale` and `scale`.
+    pub fn many(&mut self, count: usize, scale: f32) -> Vec<f32> {
+        (0..count).map(|_| self.value() * scale).collect()
     }
 }
 
 /// Returns a model of [`FURTHER`].
-pub(crate) fn further((architecture, variant, layers): (&'static str, Variant, usize)) -> Tiny {
+pub fn further((architecture, variant, layers): (&'static str, Variant, usize)) -> Tiny {
     // These have no tied embeddings.
     let tied = !matches!(architecture, "olmo2" | "gpt-oss" | "qwen2moe" | "olmoe" | "bailingmoe2");
     Tiny { architecture, variant, layers, tied, ..Tiny::default() }
 }
 
 /// Number of tokens that llama.cpp read of each model of [`FURTHER`].
-pub(crate) const ORACLE_TOKENS: usize = 40;
+pub const ORACLE_TOKENS: usize = 40;
 
 /// Number of tokens that llama.cpp read of the [`long`] model, and of those that it continued with.
-pub(crate) const LONG: (usize, usize) = (8180, 24);
+pub const LONG: (usize, usize) = (8180, 24);
 
 /// Returns the model of [`CHUNKED`] with a context that is longer than a chunk.
-pub(crate) fn long() -> Tiny {
+pub fn long() -> Tiny {
     Tiny { context: 8448, ..further(CHUNKED) }
 }
 
 /// Returns pseudo-random tokens.
-pub(crate) fn tokens(count: usize, seed: u64) -> Vec<u32> {
+pub fn tokens(count: usize, seed: u64) -> Vec<u32> {
     let mut noise = Noise::new(seed);
-    (0..count).map(|_| ((noise.next() + 1.0) * 0.5 * (VOCABULARY - 1) as f32) as u32).collect()
+    (0..count).map(|_| ((noise.value() + 1.0) * 0.5 * (VOCABULARY - 1) as f32) as u32).collect()
 }
 
 /// Returns the printable character of GPT-2 for a byte.
-pub(crate) fn byte_token(byte: u8) -> String {
+pub fn byte_token(byte: u8) -> String {
     let plain = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let char = if plain(byte) {
         char::from(byte)
@@ -244,7 +255,8 @@ pub(crate) fn byte_token(byte: u8) -> String {
 }
 
 impl Tiny {
-    pub(crate) fn writer(&self) -> GgufWriter {
+    /// Returns the file before it is written, to change it.
+    pub fn writer(&self) -> GgufWriter {
         let a = self.architecture;
         let key = |name: &str| format!("{a}.{name}");
         let head_dim = WIDTH / self.heads;
@@ -514,17 +526,17 @@ impl Tiny {
     }
 
     /// Returns the number of layers, those that only draft included.
-    pub(crate) fn all_layers(&self) -> usize {
+    pub fn all_layers(&self) -> usize {
         self.layers + self.mtp
     }
 
     /// Returns `true` if a layer has a short convolution instead of attention.
-    pub(crate) fn has_convolution(&self, layer: usize) -> bool {
+    pub fn has_convolution(&self, layer: usize) -> bool {
         self.architecture.starts_with("lfm2") && layer.is_multiple_of(2)
     }
 
     /// Returns `true` if some layers have a gated delta net instead of attention.
-    pub(crate) fn has_delta_nets(&self) -> bool {
+    pub fn has_delta_nets(&self) -> bool {
         self.is_gated() && self.variant != Variant::Attention
     }
 
@@ -534,12 +546,12 @@ impl Tiny {
     }
 
     /// Returns `true` if a layer has a gated delta net instead of attention.
-    pub(crate) fn has_delta_net(&self, layer: usize) -> bool {
+    pub fn has_delta_net(&self, layer: usize) -> bool {
         self.has_delta_nets() && layer < self.layers && layer.is_multiple_of(2)
     }
 
     /// Returns `true` for mixtures of experts.
-    pub(crate) fn has_experts(&self) -> bool {
+    pub fn has_experts(&self) -> bool {
         let a = self.architecture;
         a.ends_with("moe")
             || matches!(a, "gpt-oss" | "qwen3next" | "llama4" | "bailingmoe2")
@@ -566,7 +578,7 @@ impl Tiny {
     }
 
     /// Returns `true` if a layer has experts.
-    pub(crate) fn has_experts_in(&self, layer: usize) -> bool {
+    pub fn has_experts_in(&self, layer: usize) -> bool {
         layer >= self.dense_layers() && (layer + 1).is_multiple_of(self.expert_step())
     }
 
@@ -610,7 +622,7 @@ impl Tiny {
                 let name = format!("blk.{layer}.ffn_{part}_exps");
                 let (weight, shape) = (format!("{name}.weight"), [count, n, k]);
                 if self.variant == Variant::Fp4 {
-                    let seed = noise.next().to_bits().into();
+                    let seed = noise.value().to_bits().into();
                     let dtype = WeightType::Mxfp4;
                     let bytes = random_blocks(dtype, count * n * k / dtype.block_size(), 0.02, seed);
                     let dims = shape.map(|size| size as u64);
@@ -754,7 +766,7 @@ impl Tiny {
     }
 
     /// Writes the model to a folder in `count` files and returns the path of the first.
-    pub(crate) fn write_split(&self, folder: &Path, name: &str, count: u16) -> PathBuf {
+    pub fn write_split(&self, folder: &Path, name: &str, count: u16) -> PathBuf {
         let path = |number: usize| folder.join(format!("{name}-{number:05}-of-{count:05}.gguf"));
         for (i, part) in self.writer().split(count).iter().enumerate() {
             std::fs::write(path(i + 1), part.bytes()).unwrap();
@@ -763,7 +775,7 @@ impl Tiny {
     }
 
     /// Writes the model to a folder and returns its path.
-    pub(crate) fn write(&self, folder: &Path, name: &str) -> PathBuf {
+    pub fn write(&self, folder: &Path, name: &str) -> PathBuf {
         let path = folder.join(format!("{name}.gguf"));
         std::fs::write(&path, self.writer().bytes()).unwrap();
         path

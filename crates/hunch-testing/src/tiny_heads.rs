@@ -9,11 +9,11 @@ use hunch_model::gguf::{Array, Value as GgufValue};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
-use super::gguf_writer::GgufWriter;
-use super::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
+use crate::gguf_writer::GgufWriter;
+use crate::tiny::{Noise, Tiny, VOCABULARY, WIDTH};
 
 /// Tokens that heads with a reduced vocabulary score.
-pub(crate) const SCORED: usize = 160;
+pub const SCORED: usize = 160;
 const FEED_FORWARD: usize = 192;
 /// Rows of a DFlash block, as in published heads.
 const BLOCK: usize = 16;
@@ -24,7 +24,7 @@ const RANK: usize = 32;
 
 /// File format and architecture of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     /// EAGLE-1 as SafeAILab publishes it.
     Eagle1,
     /// EAGLE-3 as SafeAILab publishes it: `midlayer`, offsets in `d2t`, marks in `t2d`.
@@ -53,7 +53,8 @@ pub(crate) enum Format {
     DSparkGguf,
 }
 
-pub(crate) const FORMATS: [Format; 12] = [
+/// All formats.
+pub const FORMATS: [Format; 12] = [
     Format::Eagle1,
     Format::Eagle3,
     Format::Speculators,
@@ -69,34 +70,40 @@ pub(crate) const FORMATS: [Format; 12] = [
 ];
 
 /// Values of a tensor.
-pub(crate) enum Values {
+pub enum Values {
+    /// Weights.
     Float(Vec<f32>),
+    /// Tokens or offsets.
     Integer(Vec<i64>),
+    /// A mask.
     Flag(Vec<bool>),
 }
 
 /// A head in memory, for tests that change it before they write it.
-pub(crate) struct TinyHead {
-    pub(crate) config: Value,
-    pub(crate) tensors: BTreeMap<String, (Vec<usize>, Values)>,
+pub struct TinyHead {
+    /// `config.json`.
+    pub config: Value,
+    /// Shape and values by name.
+    pub tensors: BTreeMap<String, (Vec<usize>, Values)>,
     /// Type of floating-point tensors.
-    pub(crate) dtype: Dtype,
+    pub dtype: Dtype,
     /// Written as a GGUF file of llama.cpp.
-    pub(crate) in_gguf: bool,
+    pub in_gguf: bool,
 }
 
 /// The target of all tiny heads.
-pub(crate) fn target() -> Tiny {
+pub fn target() -> Tiny {
     Tiny { layers: 8, tied: false, ..Tiny::default() }
 }
 
 /// Returns the tokens that a reduced vocabulary scores: runs with gaps between them.
-pub(crate) fn scored_tokens() -> Vec<i64> {
+pub fn scored_tokens() -> Vec<i64> {
     (0..VOCABULARY as i64).filter(|token| token % 8 < 5).take(SCORED).collect()
 }
 
 impl Format {
-    pub(crate) fn name(self) -> &'static str {
+    /// Returns the name of its folder or file.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Eagle1 => "eagle1",
             Self::Eagle3 => "eagle3",
@@ -118,17 +125,17 @@ impl Format {
     }
 
     /// Returns whether it drafts a block in one pass.
-    pub(crate) fn is_block(self) -> bool {
+    pub fn is_block(self) -> bool {
         matches!(self, Self::DFlash | Self::DFlashSliding | Self::DFlashGguf) || self.has_markov()
     }
 
     /// Returns whether it has a Markov head, so that the token before changes the logits of a place.
-    pub(crate) fn has_markov(self) -> bool {
+    pub fn has_markov(self) -> bool {
         matches!(self, Self::DSpark | Self::DSparkGguf)
     }
 
     /// Returns the most tokens of a draft: 4 for heads that draft any number.
-    pub(crate) fn depth(self) -> usize {
+    pub fn depth(self) -> usize {
         match self {
             Self::Medusa | Self::Mlp => 3,
             _ if self.has_markov() => MARKOV_DEPTH,
@@ -138,7 +145,7 @@ impl Format {
     }
 
     /// Returns the number of tokens that it scores.
-    pub(crate) fn scored(self) -> usize {
+    pub fn scored(self) -> usize {
         match self {
             Self::Eagle1 | Self::Medusa | Self::Mlp => VOCABULARY,
             Self::DFlash | Self::DFlashSliding | Self::DSpark => VOCABULARY,
@@ -147,7 +154,7 @@ impl Format {
     }
 
     /// Returns a random head of this format.
-    pub(crate) fn head(self) -> TinyHead {
+    pub fn head(self) -> TinyHead {
         match self {
             Self::Medusa => medusa(),
             Self::Mlp => mlp(),
@@ -241,7 +248,7 @@ impl Format {
     }
 
     /// Writes a random head to a folder of its own and returns the folder.
-    pub(crate) fn write(self, folder: &Path) -> PathBuf {
+    pub fn write(self, folder: &Path) -> PathBuf {
         self.head().write(folder, self.name())
     }
 }
@@ -393,7 +400,7 @@ fn dflash(format: Format) -> TinyHead {
 
 impl TinyHead {
     /// Writes the head to a folder of this name, or to a GGUF file.
-    pub(crate) fn write(&self, folder: &Path, name: &str) -> PathBuf {
+    pub fn write(&self, folder: &Path, name: &str) -> PathBuf {
         if self.in_gguf {
             let path = folder.join(format!("{name}.gguf"));
             std::fs::write(&path, self.gguf().bytes()).unwrap();
@@ -413,7 +420,7 @@ impl TinyHead {
     }
 
     /// Returns the head as a GGUF file of llama.cpp.
-    pub(crate) fn gguf(&self) -> GgufWriter {
+    pub fn gguf(&self) -> GgufWriter {
         let number = |key: &str| self.config[key].as_u64().unwrap_or(0) as u32;
         let layers = self.config["target_layers"].as_array().into_iter().flatten();
         let layers: Vec<i32> = layers.filter_map(|layer| Some(layer.as_i64()? as i32)).collect();

@@ -17,6 +17,8 @@ use hunch_model::metal::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSou
 
 use crate::translate::{to_cpp, to_cuda_cpp, written_buffers};
 
+/// Folder of the simulator's headers.
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
 const RUNTIME: &str = include_str!("simulator/runtime.h");
 /// Headers that compiled text includes.
 const HEADERS: [&str; 4] = [
@@ -41,18 +43,18 @@ const PTX_FLAGS: [&str; 3] = ["-S", "-ffreestanding", "-fsigned-char"];
 
 /// Choices that Metal leaves open and a run of the simulator fixes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     /// Draws which thread runs next. 0 runs threads in order.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Order in which the matrix unit and sums of a simdgroup add: 0, 1 or 2.
-    pub(crate) order: u32,
+    pub order: u32,
     /// Elements of 8x8 matrices by lane: 0 or 1.
-    pub(crate) mapping: u32,
+    pub mapping: u32,
 }
 
 impl Schedule {
     /// Schedules that differ in everything.
-    pub(crate) const ALL: [Self; 3] = [
+    pub const ALL: [Self; 3] = [
         Self { seed: 0, order: 0, mapping: 0 },
         Self { seed: 0x9e37_79b9, order: 1, mapping: 1 },
         Self { seed: 0x1234_5678_9abc, order: 2, mapping: 0 },
@@ -60,7 +62,7 @@ impl Schedule {
 }
 
 /// Simulated GPU.
-pub(crate) struct Simulator {
+pub struct Simulator {
     state: Mutex<State>,
 }
 
@@ -91,30 +93,34 @@ struct Kernel {
 
 /// Bytes that kernels loaded from a buffer, or stored to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Moved {
+pub struct Moved {
     /// By all threads, each of them counted.
-    pub(crate) by_threads: u64,
+    pub by_threads: u64,
     /// Different bytes of a dispatch, added up over the dispatches.
-    pub(crate) distinct: u64,
+    pub distinct: u64,
 }
 
 /// Bytes that kernels moved from a buffer and to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Traffic {
-    pub(crate) loads: Moved,
-    pub(crate) stores: Moved,
+pub struct Traffic {
+    /// Loaded bytes.
+    pub loads: Moved,
+    /// Stored bytes.
+    pub stores: Moved,
 }
 
 /// Calls since the last [`Simulator::take_counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) dispatches: usize,
-    pub(crate) waits: usize,
+pub struct Counts {
+    /// Dispatches of kernels.
+    pub dispatches: usize,
+    /// Waits for the dispatches before.
+    pub waits: usize,
 }
 
 impl Simulator {
     /// Starts a simulator.
-    pub(crate) fn start() -> Arc<Self> {
+    pub fn start() -> Arc<Self> {
         let program =
             if on_cuda() { build("cuda-host", CUDA_HOST, &["-ldl"]) } else { build("host", HOST, &[]) };
         let mut child = Command::new(&program)
@@ -139,22 +145,22 @@ impl Simulator {
     }
 
     /// Sets the schedule of the next dispatches.
-    pub(crate) fn set_schedule(&self, schedule: Schedule) {
+    pub fn set_schedule(&self, schedule: Schedule) {
         self.state.lock().unwrap().schedule = schedule;
     }
 
     /// Returns the calls since the last one of this method.
-    pub(crate) fn take_counts(&self) -> Counts {
+    pub fn take_counts(&self) -> Counts {
         std::mem::take(&mut self.state.lock().unwrap().counts)
     }
 
     /// Returns the number of kernels that were compiled.
-    pub(crate) fn compiled(&self) -> usize {
+    pub fn compiled(&self) -> usize {
         self.state.lock().unwrap().kernels.len()
     }
 
     /// Starts a simulator whose kernels count their loads and stores.
-    pub(crate) fn counting_traffic() -> Arc<Self> {
+    pub fn counting_traffic() -> Arc<Self> {
         let simulator = Self::start();
         let mut state = simulator.state.lock().unwrap();
         state.counts_traffic = true;
@@ -164,7 +170,7 @@ impl Simulator {
     }
 
     /// Returns the traffic of a buffer since the last call of this method.
-    pub(crate) fn take_traffic(&self, buffer: BufferId) -> Traffic {
+    pub fn take_traffic(&self, buffer: BufferId) -> Traffic {
         let mut state = self.state.lock().unwrap();
         state.send(b"N");
         state.send(&buffer.0.to_le_bytes());
@@ -176,7 +182,7 @@ impl Simulator {
     }
 
     /// Compiles several kernels of one library and returns them in order.
-    pub(crate) fn compile_all(&self, name: &str, text: &str, functions: &[&str]) -> Vec<KernelId> {
+    pub fn compile_all(&self, name: &str, text: &str, functions: &[&str]) -> Vec<KernelId> {
         let library = if on_cuda() {
             build_ptx(name, text, functions).unwrap_or_else(|e| panic!("{name} does not compile:\n{e}"))
         } else {
@@ -384,7 +390,7 @@ fn on_cuda() -> bool {
 }
 
 /// Compiles like [`build`], and returns the compiler's messages if it refuses.
-pub(crate) fn build_in(name: &str, text: &str, flags: &[&str]) -> std::result::Result<PathBuf, String> {
+pub fn build_in(name: &str, text: &str, flags: &[&str]) -> std::result::Result<PathBuf, String> {
     let mut all = vec!["-fno-strict-aliasing", "-fvisibility=hidden"];
     if cfg!(target_arch = "x86_64") {
         all.extend(["-mavx2", "-mfma", "-mf16c"]);
@@ -394,7 +400,7 @@ pub(crate) fn build_in(name: &str, text: &str, flags: &[&str]) -> std::result::R
 }
 
 /// Compiles kernels of a library to PTX, and returns the compiler's messages if it refuses.
-pub(crate) fn build_ptx(name: &str, text: &str, functions: &[&str]) -> std::result::Result<PathBuf, String> {
+pub fn build_ptx(name: &str, text: &str, functions: &[&str]) -> std::result::Result<PathBuf, String> {
     let cpp = to_cuda_cpp(text, functions);
     let build = |name: String, flags: &[&str]| {
         let all = [flags, &PTX_FLAGS].concat();
@@ -407,10 +413,16 @@ pub(crate) fn build_ptx(name: &str, text: &str, functions: &[&str]) -> std::resu
 }
 
 /// Compiles a kernel to text like PTX in which operations on matrices are single instructions.
-pub(crate) fn build_to_count(source: &KernelSource) -> std::result::Result<PathBuf, String> {
+pub fn build_to_count(source: &KernelSource) -> std::result::Result<PathBuf, String> {
     let cpp = to_cuda_cpp(&source.text, &[&source.function]);
     let all = [&PTX_TARGET[..], &PTX_FLAGS, &["-DSIM_COUNT"]].concat();
     compile("HUNCH_METAL_PTX_CXX", "ptx", &format!("{}.count", source.name), &cpp, &all)
+}
+
+/// Returns the folder of compiled kernels, in the target folder: `TARGET/PROFILE/deps` holds the running tests.
+fn kernel_folder() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.ancestors().nth(3).unwrap().join("tmp/metal")
 }
 
 /// Compiles C++ with the compiler that a variable names. `headers` is a folder next to this file.
@@ -426,7 +438,7 @@ fn compile(
     });
     let mut hasher = DefaultHasher::new();
     (text, RUNTIME, HEADERS, &compiler, flags).hash(&mut hasher);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("metal");
+    let folder = kernel_folder();
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(format!("{name}-{:016x}", hasher.finish()));
     if path.exists() {
@@ -436,7 +448,6 @@ fn compile(
     let own = format!("{name}-{}-{:?}", std::process::id(), std::thread::current().id());
     let (source, own) = (folder.join(format!("{own}.cc")), folder.join(own));
     std::fs::write(&source, text).unwrap();
-    let tests = Path::new(crate::SIMULATOR);
     let mut words = compiler.split_whitespace();
     let output = Command::new(words.next().unwrap())
         .args(words)
@@ -444,9 +455,9 @@ fn compile(
         // Its processes have one thread. Guards of statics would need the C++ library.
         .args(["-fno-sanitize=all", "-fno-threadsafe-statics"])
         .arg("-I")
-        .arg(tests.join(headers))
+        .arg(Path::new(SOURCE).join(headers))
         .arg("-I")
-        .arg(tests.join("simulator"))
+        .arg(Path::new(SOURCE).join("simulator"))
         .args(flags)
         .arg(&source)
         .arg("-o")

@@ -3,10 +3,10 @@
 use candle_core::quantized::GgmlDType;
 use hunch_model::gguf::{Array, Value};
 
-use super::gguf_writer::GgufWriter;
+use crate::gguf_writer::GgufWriter;
 
 /// Creates a small file with every feature of the format.
-pub(crate) fn rich(writer: GgufWriter) -> GgufWriter {
+pub fn rich(writer: GgufWriter) -> GgufWriter {
     let nested = Array::Array(vec![Array::Array(vec![Array::U8(vec![1, 2])]), Array::I64(vec![])]);
     let ramp = |n: usize| (0..n).map(|i| i as f32 / n as f32 - 0.5).collect::<Vec<_>>();
     writer
@@ -38,7 +38,7 @@ pub(crate) fn rich(writer: GgufWriter) -> GgufWriter {
 }
 
 /// Returns the characters of GPT-2 for the 256 bytes, in order.
-pub(crate) fn byte_characters() -> Vec<String> {
+pub fn byte_characters() -> Vec<String> {
     let mut others = 0x100..;
     let printable = |byte: u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let code = |byte| if printable(byte) { byte } else { others.next().expect("endless") };
@@ -46,7 +46,7 @@ pub(crate) fn byte_characters() -> Vec<String> {
 }
 
 /// Creates a byte-level vocabulary with merges, control tokens, a user-defined token and padding.
-pub(crate) fn byte_level() -> GgufWriter {
+pub fn byte_level() -> GgufWriter {
     let merged = ["Ġt", "he", "Ġthe", "Ã©", "ĠĠ", "12"];
     let special = ["<|im_start|>", "<|im_end|>", "<tool>", "[PAD265]", "<|endoftext|>"];
     let mut kinds = vec![1; 256 + merged.len()];
@@ -64,7 +64,7 @@ pub(crate) fn byte_level() -> GgufWriter {
 }
 
 /// Creates a SentencePiece vocabulary: unknown, bos, eos, all bytes, then words with scores.
-pub(crate) fn scored() -> GgufWriter {
+pub fn scored() -> GgufWriter {
     let words = [
         ("\u{2581}", -9.0),
         ("a", -10.0),

@@ -11,7 +11,7 @@ use hunch_model::metal::selftest::{
 };
 
 /// GPU that accepts buffers and refuses kernels.
-pub(crate) struct IdleGpu {
+pub struct IdleGpu {
     name: &'static str,
     /// Each kernel is refused after a message, or once the sender is gone.
     gate: Mutex<Receiver<()>>,
@@ -19,24 +19,24 @@ pub(crate) struct IdleGpu {
 
 impl IdleGpu {
     /// Opens a GPU whose kernels wait for the sender.
-    pub(crate) fn gated() -> (Sender<()>, Compute) {
+    pub fn gated() -> (Sender<()>, Compute) {
         let (open, gate) = channel();
         (open, on(Self { name: "idle GPU", gate: Mutex::new(gate) }))
     }
 
     /// Opens a GPU of this name.
-    pub(crate) fn named(name: &'static str) -> Compute {
+    pub fn named(name: &'static str) -> Compute {
         let (_, gate) = channel();
         on(Self { name, gate: Mutex::new(gate) })
     }
 
     /// Opens a GPU of this name with a record that all its kernels passed, and of its speed.
-    pub(crate) fn tested(name: &'static str, speed: Option<GpuTimes>) -> Compute {
+    pub fn tested(name: &'static str, speed: Option<GpuTimes>) -> Compute {
         Self::failing(name, speed, &[])
     }
 
     /// Opens a GPU as [`IdleGpu::tested`] does, of which some parts failed.
-    pub(crate) fn failing(name: &'static str, speed: Option<GpuTimes>, parts: &[KernelPart]) -> Compute {
+    pub fn failing(name: &'static str, speed: Option<GpuTimes>, parts: &[KernelPart]) -> Compute {
         let compute = Self::named(name);
         let folder = tempfile::tempdir().unwrap();
         let problem =

@@ -8,11 +8,11 @@ use hunch_model::gguf::{Array, Value};
 
 /// Length, count, type or offset in the written header.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Field {
+pub struct Field {
     /// Position of the first byte.
-    pub(crate) at: usize,
+    pub at: usize,
     /// Size in bytes: 4 or 8.
-    pub(crate) width: usize,
+    pub width: usize,
 }
 
 struct Source {
@@ -26,75 +26,81 @@ struct Source {
 }
 
 /// Builder of a GGUF file.
-pub(crate) struct GgufWriter {
+pub struct GgufWriter {
     version: u32,
     alignment: usize,
     entries: Vec<(String, Value)>,
     tensors: Vec<Source>,
 }
 
+impl Default for GgufWriter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl GgufWriter {
     /// Creates an empty file of version 3 with data aligned to 32 bytes.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { version: 3, alignment: 32, entries: Vec::new(), tensors: Vec::new() }
     }
 
     /// Sets the version number.
-    pub(crate) fn version(mut self, version: u32) -> Self {
+    pub fn version(mut self, version: u32) -> Self {
         self.version = version;
         self
     }
 
     /// Sets the alignment of the data in bytes, also in the metadata.
-    pub(crate) fn alignment(mut self, alignment: u32) -> Self {
+    pub fn alignment(mut self, alignment: u32) -> Self {
         self.alignment = alignment as usize;
         self.value("general.alignment", Value::U32(alignment))
     }
 
     /// Adds a metadata entry of any type. Keys may repeat.
-    pub(crate) fn value(mut self, key: &str, value: Value) -> Self {
+    pub fn value(mut self, key: &str, value: Value) -> Self {
         self.entries.push((key.to_owned(), value));
         self
     }
 
     /// Adds an integer.
-    pub(crate) fn u32(self, key: &str, value: u32) -> Self {
+    pub fn u32(self, key: &str, value: u32) -> Self {
         self.value(key, Value::U32(value))
     }
 
     /// Adds a float.
-    pub(crate) fn f32(self, key: &str, value: f32) -> Self {
+    pub fn f32(self, key: &str, value: f32) -> Self {
         self.value(key, Value::F32(value))
     }
 
     /// Adds a boolean.
-    pub(crate) fn bool(self, key: &str, value: bool) -> Self {
+    pub fn bool(self, key: &str, value: bool) -> Self {
         self.value(key, Value::Bool(value))
     }
 
     /// Adds a string.
-    pub(crate) fn str(self, key: &str, value: &str) -> Self {
+    pub fn str(self, key: &str, value: &str) -> Self {
         self.value(key, Value::String(value.to_owned()))
     }
 
     /// Adds an array of strings.
-    pub(crate) fn strings<S: Into<String>>(self, key: &str, values: impl IntoIterator<Item = S>) -> Self {
+    pub fn strings<S: Into<String>>(self, key: &str, values: impl IntoIterator<Item = S>) -> Self {
         let values = values.into_iter().map(Into::into).collect();
         self.value(key, Value::Array(Array::String(values)))
     }
 
     /// Adds an array of floats.
-    pub(crate) fn f32s(self, key: &str, values: &[f32]) -> Self {
+    pub fn f32s(self, key: &str, values: &[f32]) -> Self {
         self.value(key, Value::Array(Array::F32(values.to_vec())))
     }
 
     /// Adds an array of integers.
-    pub(crate) fn i32s(self, key: &str, values: &[i32]) -> Self {
+    pub fn i32s(self, key: &str, values: &[i32]) -> Self {
         self.value(key, Value::Array(Array::I32(values.to_vec())))
     }
 
     /// Adds a tensor quantised from f32 values. The outermost dimension is first in `shape`.
-    pub(crate) fn tensor(self, name: &str, shape: &[usize], dtype: GgmlDType, data: &[f32]) -> Self {
+    pub fn tensor(self, name: &str, shape: &[usize], dtype: GgmlDType, data: &[f32]) -> Self {
         let tensor = Tensor::from_slice(data, shape, &Device::Cpu).expect("shape fits the data");
         let quantised = QTensor::quantize(&tensor, dtype).expect("rows are whole blocks");
         let bytes = quantised.data().expect("a tensor on the CPU has bytes").into_owned();
@@ -103,7 +109,7 @@ impl GgufWriter {
     }
 
     /// Adds a tensor with an arbitrary header entry.
-    pub(crate) fn raw_tensor(
+    pub fn raw_tensor(
         mut self,
         name: &str,
         dims: &[u64],
@@ -116,24 +122,24 @@ impl GgufWriter {
     }
 
     /// Removes a metadata entry.
-    pub(crate) fn without_key(mut self, key: &str) -> Self {
+    pub fn without_key(mut self, key: &str) -> Self {
         self.entries.retain(|(name, _)| name != key);
         self
     }
 
     /// Returns a metadata entry.
-    pub(crate) fn metadata(&self, key: &str) -> Option<Value> {
+    pub fn metadata(&self, key: &str) -> Option<Value> {
         self.entries.iter().find(|(name, _)| name == key).map(|(_, value)| value.clone())
     }
 
     /// Removes a tensor.
-    pub(crate) fn without(mut self, name: &str) -> Self {
+    pub fn without(mut self, name: &str) -> Self {
         self.tensors.retain(|tensor| tensor.name != name);
         self
     }
 
     /// Splits the model into `count` files like llama.cpp: metadata in the first, tensors in all.
-    pub(crate) fn split(self, count: u16) -> Vec<Self> {
+    pub fn split(self, count: u16) -> Vec<Self> {
         let (total, each) = (self.tensors.len(), self.tensors.len().div_ceil(count as usize));
         let mut tensors = self.tensors.into_iter();
         let mut entries = self.entries;
@@ -152,12 +158,12 @@ impl GgufWriter {
     }
 
     /// Returns the bytes of the file.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    pub fn bytes(&self) -> Vec<u8> {
         self.bytes_and_fields().0
     }
 
     /// Returns the bytes of the file, and the positions of its lengths, counts, types and offsets.
-    pub(crate) fn bytes_and_fields(&self) -> (Vec<u8>, Vec<Field>) {
+    pub fn bytes_and_fields(&self) -> (Vec<u8>, Vec<Field>) {
         let mut out = Out { bytes: b"GGUF".to_vec(), fields: Vec::new() };
         out.u32(self.version);
         out.u64(self.tensors.len() as u64);
@@ -263,7 +269,7 @@ impl Out {
 }
 
 /// Returns ggml's number of a tensor type (`enum ggml_type`).
-pub(crate) fn type_number(dtype: GgmlDType) -> u32 {
+pub fn type_number(dtype: GgmlDType) -> u32 {
     match dtype {
         GgmlDType::F32 => 0,
         GgmlDType::F16 => 1,

@@ -20,7 +20,7 @@ struct Parameter {
 }
 
 /// Translates a library. `wanted` lists the kernels by their host names.
-pub(crate) fn to_cpp(text: &str, wanted: &[&str]) -> String {
+pub fn to_cpp(text: &str, wanted: &[&str]) -> String {
     let kernels = kernels(text);
     let mut cpp = String::from("#include \"metal_stdlib\"\n");
     cpp.push_str(&without_attributes(&without_instantiations(text)));
@@ -84,7 +84,7 @@ fn position(parameter: &Parameter, attribute: &str) -> String {
 }
 
 /// Translates a library to C++ for PTX. A kernel `x` becomes `hunch_x`, whose parameters are its buffers in order.
-pub(crate) fn to_cuda_cpp(text: &str, wanted: &[&str]) -> String {
+pub fn to_cuda_cpp(text: &str, wanted: &[&str]) -> String {
     let kernels = kernels(text);
     let mut cpp = String::from("#include \"metal_stdlib\"\n");
     cpp.push_str(&without_attributes(text));
@@ -117,7 +117,7 @@ pub(crate) fn to_cuda_cpp(text: &str, wanted: &[&str]) -> String {
 }
 
 /// Returns, for each buffer of a kernel, whether its type allows the kernel to write it.
-pub(crate) fn written_buffers(text: &str, kernel: &str) -> Vec<bool> {
+pub fn written_buffers(text: &str, kernel: &str) -> Vec<bool> {
     let kernels = kernels(text);
     let kernel =
         kernels.iter().find(|k| k.name == kernel).unwrap_or_else(|| panic!("there is no kernel {kernel}"));
