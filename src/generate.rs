@@ -268,9 +268,7 @@ impl<'a> Generation<'a> {
             rule: plan.rule,
         };
         let mut session = Session::new(target, &sampler, context.clock, config)?;
-        for proposer in stages {
-            session.add_proposer(proposer);
-        }
+        session.add_stages(plan.method, stages);
         if max_draft == MaxDraft::Auto {
             session.set_depth(depth);
         }

@@ -197,11 +197,22 @@ impl ConversationResources {
             depth.expect_plain(warm.plain_ms);
             warm.row.into_iter().for_each(|row| depth.expect_row(row));
         }
-        for (i, stage) in proposers.loaded_stages(method).into_iter().enumerate() {
+        let stages = proposers.loaded_stages(method);
+        let cost_of = |stage: &Stage| {
             let by_bytes = || expected_cost(stage, &**target, proposers).unwrap_or(0.0);
-            depth.expect_cost(i, shared.cost_priors.draft_cost(stage).unwrap_or_else(by_bytes));
-            if let Some(fit) = shared.fit.filter(|_| stage.needs() == Needs::DraftModel) {
-                depth.expect_fit(i, fit);
+            shared.cost_priors.draft_cost(stage).unwrap_or_else(by_bytes)
+        };
+        if method.entry().merges_stages {
+            // They are one proposer, whose passes are those of any of its models.
+            let costs: Vec<f64> =
+                stages.iter().filter(|stage| stage.has_model()).map(|s| cost_of(s)).collect();
+            depth.expect_cost(0, costs.iter().sum::<f64>() / costs.len().max(1) as f64);
+        } else {
+            for (i, stage) in stages.into_iter().enumerate() {
+                depth.expect_cost(i, cost_of(stage));
+                if let Some(fit) = shared.fit.filter(|_| stage.needs() == Needs::DraftModel) {
+                    depth.expect_fit(i, fit);
+                }
             }
         }
         Ok(GenerationResources {

@@ -49,9 +49,7 @@ pub fn evaluate_drafts(
         rule: plan.rule,
     };
     let mut session = Session::new(target, &sampler, clock, config)?;
-    for proposer in stages {
-        session.add_proposer(proposer);
-    }
+    session.add_stages(plan.method, stages);
     let mut qualities = Vec::new();
     if session.prefill(prompt, reuse, &mut |_, _| ControlFlow::Continue(()))?.is_break() {
         return Err(Error::Internal("a prefill without a cancel check was cancelled".into()));

@@ -30,6 +30,9 @@ pub fn session_of(events: &[GenerationEvent]) -> Option<SessionFigures> {
 
 /// Returns the kind of an answer's drafts, and the drafter of chains and trees.
 fn kind_of(own: &StoredGeneration<'_>, tested: &[TestedDraft<'_>]) -> (DraftKind, Option<Method>) {
+    if own.method.entry().merges_stages {
+        return (DraftKind::Mixed, None);
+    }
     let drafting = own.rounds().filter(|round| round.drafted > 0);
     // Rounds of older versions do not name their drafter. Every test of a model's draft has a confidence.
     let recorded = drafting.map(|round| round.drafted_by.map(Method::drafter));

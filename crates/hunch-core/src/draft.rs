@@ -78,6 +78,26 @@ impl DraftTree {
         tree
     }
 
+    /// Adds a copy of another tree's node under `parent` and returns its index. A child of `parent` that is certain of
+    /// the same token takes the place of a certain node.
+    ///
+    /// # Panics
+    /// If `parent` is not a node of this tree, or `node` not one of `other`.
+    pub(crate) fn graft(&mut self, parent: Option<usize>, other: &Self, node: usize) -> usize {
+        let (token, prob) = (other.tokens[node], other.prob(node));
+        if let DraftProb::Certain = prob {
+            let same = |&child: &usize| {
+                self.tokens[child] == token && matches!(self.probs[child], DraftProb::Certain)
+            };
+            if let Some(child) = self.children(parent).find(same) {
+                return child;
+            }
+        }
+        let added = self.push_node(parent, token, prob.clone(), other.confidence[node]);
+        self.set_guesses(added, other.guesses[node].clone());
+        added
+    }
+
     fn push_node(
         &mut self,
         parent: Option<usize>,

@@ -160,6 +160,21 @@ impl<'a> Session<'a> {
         self.stages.add(proposer);
     }
 
+    /// Adds the proposers of a method's stages, in their order.
+    pub fn add_stages(&mut self, method: Method, proposers: Vec<&'a mut dyn Proposer>) {
+        if method.entry().merges_stages {
+            self.add_merged(proposers);
+        } else {
+            proposers.into_iter().for_each(|proposer| self.add_proposer(proposer));
+        }
+    }
+
+    /// Adds proposers that draft chains, each in every round. Their drafts are merged into one tree, in which the tokens of
+    /// the first are tested first.
+    pub fn add_merged(&mut self, proposers: Vec<&'a mut dyn Proposer>) {
+        self.stages.add_merged(proposers);
+    }
+
     /// Adapts the draft depth up to `max_draft`. Without a controller it is always `max_draft`.
     ///
     /// The controller numbers the proposers in the order in which they are added, so it must be used with the same ones

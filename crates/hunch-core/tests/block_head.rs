@@ -65,7 +65,7 @@ fn trees_of_a_block_have_the_same_children_at_each_depth() {
     let mut target = table(VOCAB, 0.0);
     let (clock, sampler) = (PassClock::default(), greedy());
     let mut session = Session::new(&mut target, &sampler, &clock, config(14, 40, 0)).unwrap();
-    session.add_proposer(stages[0].as_mut());
+    session.add_proposer(stages.proposers[0].as_mut());
     let _ = session.prefill(&PROMPT, 0, &mut |_, _| std::ops::ControlFlow::Continue(())).unwrap();
     let mut whole = 0;
     for round in session {

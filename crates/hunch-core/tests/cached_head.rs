@@ -62,7 +62,7 @@ fn from_scratch(committed: &[TokenId], tokens_left: usize, of: &Of) -> Vec<Vec<f
     let mut target = table(VOCAB, 0.0);
     let (clock, sampler, mut stages) = (Ticks::default(), greedy(), only(head));
     let mut session = Session::new(&mut target, &sampler, &clock, config(4, tokens_left, 0)).unwrap();
-    session.add_proposer(stages[0].as_mut());
+    session.add_proposer(stages.proposers[0].as_mut());
     let _ = session.prefill(committed, 0, &mut |_, _| ControlFlow::Continue(())).unwrap();
     session.round().unwrap();
     log.lock().unwrap().clone()
@@ -81,9 +81,7 @@ fn check_drafts(
     target.truncate(reuse).unwrap();
     let (clock, sampler) = (Ticks::default(), greedy());
     let mut session = Session::new(target, &sampler, &clock, config(4, max_tokens, 0)).unwrap();
-    for stage in stages {
-        session.add_proposer(stage.as_mut());
-    }
+    stages.add_to(&mut session);
     let mut prefilled = 0;
     let mut progress = |_, total| {
         prefilled = total;
@@ -117,7 +115,7 @@ fn accepted_rows_are_read_again_and_rejected_ones_dropped() {
         assert_eq!(text[prompt.len()..], greedy_continuation(&target, &prompt, 60));
         // Another proposer drafts in between, and the head reads what was accepted.
         let (second, log) = of.head();
-        let mut stages: Stages = vec![Box::new(Ngram::default()), Box::new(second)];
+        let mut stages = Stages::new(vec![Box::new(Ngram::default()), Box::new(second)]);
         check_drafts(&mut target, &mut stages, (&log, &of), &prompt, 0, 60);
     }
 }
@@ -152,7 +150,7 @@ fn rows_of_the_last_prompt_are_used_again() {
 fn head_without_rows_makes_the_target_read_the_prompt_again() {
     let prompt: Vec<TokenId> = (0..50).map(|i| i * 5 % 16).collect();
     let mut target = table(VOCAB, 0.0);
-    let plain = generate(&mut target, &mut Vec::new(), &greedy(), &prompt, config(0, 10, 0)).ids();
+    let plain = generate(&mut target, &mut Stages::default(), &greedy(), &prompt, config(0, 10, 0)).ids();
     let longer = [&prompt[..], &plain].concat();
     let of = Of { block: false, tree: None };
     let (own, log) = of.head();

@@ -4,13 +4,15 @@
 //! - No drawn token is removed because of its value.
 //! - Siblings are tested in the order they were drawn.
 //! - The verifier gets the distribution that a token was drawn from.
+//! - Merged drafts keep a token that another one has drawn too.
 
 use hunch_core::draft::{DraftProb, DraftTree};
 use hunch_core::error::Result;
 use hunch_core::method::Method;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::{ProposeContext, Proposer, RoundOutcome};
-use hunch_core::sample::{Sampler, SamplingParams};
+use hunch_core::sample::{Sampler, SamplingParams, draw, unit};
+use hunch_core::table::TableModel;
 use hunch_core::theory::{ChiSquare, TestPower, goodness_of_fit};
 use hunch_core::token::TokenId;
 
@@ -121,6 +123,40 @@ fn reporting_another_distribution_than_was_drawn_from_is_caught() {
             changed.push(tree.parents()[node], tree.tokens()[node], prob);
         }
         changed
+    });
+}
+
+/// Proposer that draws a token after the text from each of two models.
+struct TwoDraws([TableModel; 2]);
+
+impl Proposer for TwoDraws {
+    fn method(&self) -> Method {
+        Method::Synthetic
+    }
+    fn is_tree(&self) -> bool {
+        true
+    }
+    fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
+        let mut tree = DraftTree::new();
+        for model in &self.0[..cx.plan.max_draft.min(2)] {
+            let q = cx.sampler.distribution(&model.logits_after(cx.committed), cx.committed)?;
+            let token = draw(&q, unit(cx.rng));
+            tree.push(None, token, DraftProb::Sampled(q.into()));
+        }
+        Ok(tree)
+    }
+}
+
+#[test]
+fn leaving_out_a_token_that_was_drawn_twice_is_caught() {
+    let draws = || TwoDraws([table(VOCAB, 1.0), table(VOCAB, 1.0)]);
+    assert_caught(draws, |mut tree| {
+        if let [first, second] = *tree.tokens()
+            && first == second
+        {
+            tree.truncate(1);
+        }
+        tree
     });
 }
 

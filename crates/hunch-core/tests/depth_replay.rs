@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use hunch_core::depth::{
-    DepthController, DraftPlan, DraftRequest, DraftWork, FREE_READ, Observation, PairFit,
+    DepthController, DraftPlan, DraftRequest, DraftWork, ExpectedRound, FREE_READ, Observation, PairFit,
 };
 use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
 use hunch_core::quantile::median;
@@ -139,7 +139,7 @@ trait Depth {
     fn begin(&mut self, _proposer: usize, _has_model: bool, _sampled: bool) {}
     fn pause(&mut self) {}
     fn plan(&mut self, proposer: usize, request: DraftRequest) -> DraftPlan;
-    fn keep(&mut self, proposer: usize, confidence: &[Option<f32>], later: &[DraftPlan]) -> usize;
+    fn keep(&mut self, proposer: usize, confidence: &[Option<f32>], rival: Option<ExpectedRound>) -> usize;
     fn observe(&mut self, _seen: &Observation) {}
     /// Returns true if the draft model reads the prompt before the first round, as fixed depths do.
     fn reads_first(&self) -> bool {
@@ -157,8 +157,8 @@ impl Depth for DepthController {
     fn plan(&mut self, proposer: usize, request: DraftRequest) -> DraftPlan {
         DepthController::plan(self, proposer, request)
     }
-    fn keep(&mut self, proposer: usize, confidence: &[Option<f32>], later: &[DraftPlan]) -> usize {
-        DepthController::keep(self, proposer, confidence, DraftPlan::fastest(later))
+    fn keep(&mut self, proposer: usize, confidence: &[Option<f32>], rival: Option<ExpectedRound>) -> usize {
+        DepthController::keep(self, proposer, confidence, rival)
     }
     fn observe(&mut self, seen: &Observation) {
         DepthController::observe(self, seen);
@@ -172,7 +172,7 @@ impl Depth for Fixed {
     fn plan(&mut self, _: usize, request: DraftRequest) -> DraftPlan {
         DraftPlan::fixed(self.0.min(request.limit))
     }
-    fn keep(&mut self, _: usize, confidence: &[Option<f32>], _: &[DraftPlan]) -> usize {
+    fn keep(&mut self, _: usize, confidence: &[Option<f32>], _: Option<ExpectedRound>) -> usize {
         confidence.len()
     }
     fn reads_first(&self) -> bool {
@@ -338,14 +338,15 @@ fn round(
     let plans: Vec<DraftPlan> = proposers.iter().enumerate().map(|(i, own)| plan(i, own)).collect();
     for (i, own) in proposers.iter().enumerate() {
         let models = (i + 1..plans.len()).filter(|&later| proposers[later].has_model);
-        let later: &[DraftPlan] = &models.map(|later| plans[later].clone()).collect::<Vec<_>>();
-        if plans[i].max_draft == 0 || (own.has_model && plans[i].is_slower_than(later)) {
+        let rival = DraftPlan::fastest(models.map(|later| &plans[later]));
+        let leaves_it_to_rival = own.has_model && rival.is_some_and(|rival| plans[i].is_slower_than(rival));
+        if plans[i].max_draft == 0 || leaves_it_to_rival {
             continue;
         }
         let (mut confidence, done) = own.draft(plans[i].clone(), position, machine, at);
         work[i] = done;
         if !own.sampled && !confidence.is_empty() {
-            confidence.truncate(depth.keep(i, &confidence, later));
+            confidence.truncate(depth.keep(i, &confidence, rival));
         }
         if !confidence.is_empty() {
             let tokens = confidence.len();

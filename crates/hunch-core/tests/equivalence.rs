@@ -20,7 +20,9 @@ use hunch_core::stats::Stopwatch;
 use hunch_core::table::{TableConfig, TableModel};
 use hunch_core::token::{TokenId, TokenOrigin};
 
-use crate::toy::{Failing, Ticks, config, generate, generate_at, greedy_continuation, methods, only, table};
+use crate::toy::{
+    Failing, Stages, Ticks, config, generate, generate_at, greedy_continuation, methods, only, table,
+};
 
 fn greedy() -> Sampler {
     Sampler::new(SamplingParams::greedy()).unwrap()
@@ -71,7 +73,7 @@ fn constrained_greedy_output_matches_plain() {
     let mut target = table(16, 0.0);
     let prompt = [5, 6, 7, 5, 6, 7, 5, 6];
     let sampler = greedy().with_constraint(Arc::new(From { lowest: 4 }));
-    let plain = generate(&mut target, &mut Vec::new(), &sampler, &prompt, config(0, 60, 2)).ids();
+    let plain = generate(&mut target, &mut Stages::default(), &sampler, &prompt, config(0, 60, 2)).ids();
     assert!(plain.iter().all(|&token| token >= 4) && plain.windows(2).all(|pair| pair[0] != pair[1]));
     assert_ne!(plain, greedy_continuation(&target, &prompt, 60), "the constraint changes nothing");
     for max_draft in [1, 3, 8] {
@@ -110,7 +112,7 @@ fn evaluates_drafts_along_given_text() {
         let clock = Ticks::default();
         let sampler = greedy();
         let mut session = Session::new(&mut target, &sampler, &clock, config(5, 40, 2)).unwrap();
-        stages.iter_mut().for_each(|proposer| session.add_proposer(proposer.as_mut()));
+        stages.add_to(&mut session);
         assert!(session.prefill(&prompt, 0, &mut |_, _| ControlFlow::Continue(())).unwrap().is_continue());
         for tokens in plain[..24].chunks(3) {
             let quality = session.evaluate_draft().unwrap();
@@ -178,7 +180,7 @@ fn penalties_apply_along_drafted_path() {
     let sampler = Sampler::new(params).unwrap();
     let mut target = table(16, 0.0);
     let prompt = [5, 6, 7, 5, 6, 7, 5, 6];
-    let plain = generate(&mut target, &mut Vec::new(), &sampler, &prompt, config(0, 60, 1)).ids();
+    let plain = generate(&mut target, &mut Stages::default(), &sampler, &prompt, config(0, 60, 1)).ids();
     assert_ne!(plain, greedy_continuation(&target, &prompt, 60), "the penalty must change the text");
     for max_draft in 1..=8 {
         for (name, mut stages) in methods(16, &plain) {
@@ -204,7 +206,7 @@ fn identical_draft_is_fully_accepted_with_bonus() {
 
 #[test]
 fn rounds_without_proposer_emit_plain_tokens() {
-    let run = generate(&mut table(16, 0.0), &mut Vec::new(), &greedy(), &[1], config(5, 9, 0));
+    let run = generate(&mut table(16, 0.0), &mut Stages::default(), &greedy(), &[1], config(5, 9, 0));
     assert!(run.tokens.iter().all(|t| t.origin == TokenOrigin::Plain && t.position == 0));
     assert_eq!((run.stats.rounds, run.stats.plain, run.stats.drafted), (9, 9, 0));
     assert_eq!(run.stats.mean_acceptance_length, 1.0);

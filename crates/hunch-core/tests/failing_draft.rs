@@ -24,7 +24,7 @@ use hunch_core::token::{TokenId, TokenOrigin};
 
 use crate::lossless::{index, joint_distribution};
 use crate::toy::{
-    Generated, Stages, ToyHead, config, generate, generate_at, greedy_continuation, only, table,
+    Generated, Stages, ToyHead, config, generate, generate_at, greedy_continuation, merged, only, table,
 };
 
 const VOCAB: usize = 16;
@@ -135,10 +135,13 @@ fn methods(model: &Faulty) -> Vec<(&'static str, Stages)> {
         }
     };
     let own_model = Method::REGISTERED.into_iter().filter(|method| method.needs_draft());
-    let stages = |method: Method| method.entry().stages.iter().map(proposer).collect();
+    let stages = |method: Method| Stages::new(method.entry().stages.iter().map(proposer).collect());
     let registered = own_model.map(|method| (method.name(), stages(method)));
     let fixed = draft_model(model.clone(), Some(TreeShape::Static(vec![3, 2, 1])));
-    registered.chain([("tree 3x2x1", only(fixed))]).collect()
+    let with_text = || -> Vec<Box<dyn Proposer>> {
+        vec![Box::new(Suffix::default()), Box::new(draft_model(model.clone(), None))]
+    };
+    registered.chain([("tree 3x2x1", only(fixed)), ("merged with a text", merged(with_text()))]).collect()
 }
 
 /// Checks that the answer equals plain decoding and exactly one proposer was dropped.
@@ -156,7 +159,7 @@ fn matches_plain_when_draft_model_fails_at_any_pass() {
         for passes in 0..12 {
             let model = Faulty::new(table(VOCAB, 0.4), fault, When::Pass(passes));
             for (name, mut stages) in methods(&model) {
-                let alone = stages.len() == 1;
+                let alone = stages.proposers.len() == 1;
                 let case = format!("{name}, {fault:?} after {passes} passes");
                 let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
                 check(&run, &plain, &case);
@@ -184,7 +187,7 @@ fn matches_plain_when_draft_model_fails_at_any_pass() {
 fn cascade_keeps_lookup_when_draft_model_fails() {
     let mut target = table(VOCAB, 0.0);
     let model = Faulty::new(table(VOCAB, 0.4), Fault::Error, When::Pass(0));
-    let mut stages: Stages = vec![Box::new(Suffix::default()), Box::new(draft_model(model, None))];
+    let mut stages = Stages::new(vec![Box::new(Suffix::default()), Box::new(draft_model(model, None))]);
     let run = generate(&mut target, &mut stages, &greedy(), &PROMPT, config(5, TOKENS, 2));
     assert_eq!(run.dropped[0].method, Method::DraftModel);
     assert!(run.stats.accepted > 0, "no lookup was accepted");
@@ -391,7 +394,7 @@ fn keeps_distribution_when_failure_depends_on_sampled_tokens() {
                 failed += run.dropped.len();
                 cut += usize::from(run.rounds[0].drafted.len() < 4 && !run.dropped.is_empty());
             }
-            let tried = failed > 300 && (cut > 100 || stages.len() > 1);
+            let tried = failed > 300 && (cut > 100 || stages.proposers.len() > 1);
             assert!(tried, "{name}: {failed} failed, {cut} of them early");
             let fit = goodness_of_fit(&counts, &exact);
             assert!(fit.p_value > 1e-3, "{name}, {fault:?}: {fit:?}");

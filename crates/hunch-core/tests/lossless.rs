@@ -21,7 +21,9 @@ use proptest::prelude::*;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::toy::{Generated, config, generate, generate_at, greedy_continuation, methods, only, table};
+use crate::toy::{
+    Generated, Stages, config, generate, generate_at, greedy_continuation, methods, only, table,
+};
 
 /// p-value below which a test fails. Seeds are fixed, so a test passes always or never.
 const SIGNIFICANCE: f64 = 1e-3;
@@ -337,7 +339,7 @@ fn coupled_text_is_independent_of_draft() {
         let script = greedy_continuation(&target, &PROMPT, 60);
         for seed in [1, 2] {
             let coupled = |depth| SessionConfig { rule: AcceptanceRule::Coupled, ..config(depth, 60, seed) };
-            let plain = generate(&mut target, &mut Vec::new(), &sampler, &PROMPT, coupled(0)).ids();
+            let plain = generate(&mut target, &mut Stages::default(), &sampler, &PROMPT, coupled(0)).ids();
             for depth in [1, 2, 5, 8] {
                 for (name, mut stages) in methods(16, &script) {
                     let run = generate(&mut target, &mut stages, &sampler, &PROMPT, coupled(depth));

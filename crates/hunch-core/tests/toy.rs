@@ -420,11 +420,38 @@ pub(crate) fn texts(n_vocab: usize) -> TextIndex {
 }
 
 /// Proposers in the order they are tried.
-pub(crate) type Stages = Vec<Box<dyn Proposer>>;
+#[derive(Default)]
+pub(crate) struct Stages {
+    pub(crate) proposers: Vec<Box<dyn Proposer>>,
+    /// Their drafts are merged into one tree.
+    pub(crate) merged: bool,
+}
+
+impl Stages {
+    /// Stages of which one drafts in a round.
+    pub(crate) fn new(proposers: Vec<Box<dyn Proposer>>) -> Self {
+        Self { proposers, merged: false }
+    }
+
+    /// Adds the proposers to a session.
+    pub(crate) fn add_to<'a>(&'a mut self, session: &mut Session<'a>) {
+        let proposers = self.proposers.iter_mut().map(|proposer| &mut **proposer as &mut dyn Proposer);
+        if self.merged {
+            session.add_merged(proposers.collect());
+        } else {
+            proposers.for_each(|proposer| session.add_proposer(proposer));
+        }
+    }
+}
 
 /// Creates the stages of a single proposer.
 pub(crate) fn only(proposer: impl Proposer + 'static) -> Stages {
-    vec![Box::new(proposer)]
+    Stages::new(vec![Box::new(proposer)])
+}
+
+/// Creates stages whose drafts are merged into one tree.
+pub(crate) fn merged(proposers: Vec<Box<dyn Proposer>>) -> Stages {
+    Stages { proposers, merged: true }
 }
 
 /// Returns stages for every method of the registry and for variants of some, by name. `script` is the
@@ -467,8 +494,9 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
     let mut narrow_layers = LayerSkip::new(DraftLayers::Skip(Vec::new()), n_vocab);
     narrow_layers.set_window(Some(DraftWindow::new(1).unwrap()));
     let registered = Method::REGISTERED.map(|method| {
-        let stages: Stages = method.entry().stages.iter().map(proposer).collect();
-        (method.name(), stages)
+        let entry = method.entry();
+        let proposers = entry.stages.iter().map(proposer).collect();
+        (method.name(), Stages { proposers, merged: entry.merges_stages })
     });
     let stranger = TableModel::new(TableConfig { seed: 12, n_vocab, ..TableConfig::default() });
     let variants = [
@@ -496,6 +524,12 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
             only(head_tree(ToyBlock::reading(n_vocab), TreeShape::Dynamic)),
         ),
         ("siblings of one position", only(head_tree(ToyHead::new(n_vocab), TreeShape::Dynamic))),
+        ("two draft models, merged", merged(vec![Box::new(draft(0.4)), Box::new(draft(0.8))])),
+        ("the same draft model twice, merged", merged(vec![Box::new(draft(0.4)), Box::new(draft(0.4))])),
+        (
+            "two draft models and a text, merged",
+            merged(vec![Box::new(draft(0.8)), Box::new(Suffix::default()), Box::new(draft(0.0))]),
+        ),
         ("tree of width 2", only(Branching { model: table(n_vocab, 0.4), width: 2 })),
         ("tree of width 3", only(Branching { model: table(n_vocab, 0.8), width: 3 })),
     ];
@@ -504,7 +538,7 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
 
 /// Creates the stages of a lookup and a head with a cache.
 fn after_suffix(n_vocab: usize) -> Stages {
-    vec![Box::new(Suffix::default()), Box::new(Head::new(Box::new(ToyLayer::new(n_vocab))))]
+    Stages::new(vec![Box::new(Suffix::default()), Box::new(Head::new(Box::new(ToyLayer::new(n_vocab))))])
 }
 
 /// Result of a generation.
@@ -549,9 +583,7 @@ pub(crate) fn generate_at(
     target.truncate(0).unwrap();
     let clock = Ticks::default();
     let mut session = Session::new(target, sampler, &clock, config).unwrap();
-    for proposer in stages {
-        session.add_proposer(proposer.as_mut());
-    }
+    stages.add_to(&mut session);
     if let Some(depth) = depth {
         session.set_depth(depth);
     }

@@ -49,7 +49,7 @@ impl SuccessRate {
     }
 
     /// Multiplies the weight of all tests so far by `factor`, 0 to 1.
-    fn decay(&mut self, factor: f64) {
+    pub(crate) fn decay(&mut self, factor: f64) {
         self.passed *= factor;
         self.tests *= factor;
     }

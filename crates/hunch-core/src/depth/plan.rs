@@ -35,6 +35,11 @@ impl DraftPlan {
         Self { max_draft, max_depth: MAX_DRAFT, stop: None }
     }
 
+    /// Returns whether it asks for a number of tokens, whatever they are expected to yield.
+    pub(crate) fn is_fixed(&self) -> bool {
+        self.stop.is_none()
+    }
+
     /// Returns the same plan for paths of at most `max_depth` tokens.
     #[must_use]
     pub fn with_max_depth(self, max_depth: usize) -> Self {
@@ -47,14 +52,13 @@ impl DraftPlan {
     }
 
     /// Returns the fastest of the rounds that some plans are expected to lead to.
-    pub fn fastest(plans: &[Self]) -> Option<ExpectedRound> {
-        plans.iter().filter_map(Self::expected).max_by(|a, b| a.rate().total_cmp(&b.rate()))
+    pub fn fastest<'a>(plans: impl IntoIterator<Item = &'a Self>) -> Option<ExpectedRound> {
+        plans.into_iter().filter_map(Self::expected).max_by(|a, b| a.rate().total_cmp(&b.rate()))
     }
 
-    /// Returns whether it expects fewer tokens per millisecond than one of some other plans does.
-    pub fn is_slower_than(&self, others: &[Self]) -> bool {
-        let best = Self::fastest(others);
-        self.expected().zip(best).is_some_and(|(own, best)| own.rate() < best.rate())
+    /// Returns whether it expects fewer tokens per millisecond than another round.
+    pub fn is_slower_than(&self, other: ExpectedRound) -> bool {
+        self.expected().is_some_and(|own| own.rate() < other.rate())
     }
 
     /// Returns whether another token of a chain is worth drafting after one of this confidence.

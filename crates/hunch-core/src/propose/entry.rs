@@ -22,14 +22,22 @@ pub struct MethodEntry {
     pub stages: &'static [Stage],
     /// `true` if stages whose needs are not loaded are left out. Otherwise the method is refused without them.
     pub optional_stages: bool,
+    /// `true` if the drafts of all stages are merged into one tree. Otherwise one stage drafts in a round.
+    pub merges_stages: bool,
     /// Anchor of the section of `docs/methods.md` that describes it.
     pub docs: &'static str,
 }
 
 impl MethodEntry {
     /// Fields that an entry may leave out.
-    pub(super) const DEFAULT: Self =
-        Self { name: "", summary: "", stages: &[], optional_stages: false, docs: "methods" };
+    pub(super) const DEFAULT: Self = Self {
+        name: "",
+        summary: "",
+        stages: &[],
+        optional_stages: false,
+        merges_stages: false,
+        docs: "methods",
+    };
 }
 
 /// A proposer of a method. [`Proposers`](super::Proposers) holds it for a conversation.

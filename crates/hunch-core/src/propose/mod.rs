@@ -16,6 +16,7 @@
 //! | `summary` | line in `--help` and in the window; no full stop |
 //! | `stages` | proposers in the order they are tried |
 //! | `optional_stages` | `true` leaves out stages whose needs are not loaded; refused by default |
+//! | `merges_stages` | `true` merges the drafts of all stages into one tree; by default one of them drafts |
 //! | `docs` | anchor of a section of `docs/methods.md`, such as `the-text-drafts` |
 //!
 //! The variant is an entry's name in Rust: [`Proposer::method`] returns it.
@@ -27,6 +28,7 @@ mod entry;
 pub mod head;
 pub mod layer_skip;
 pub mod lookahead;
+pub(crate) mod merged_tree;
 pub mod ngram;
 mod proposer;
 mod proposers;
@@ -86,6 +88,16 @@ entry::methods! {
         summary: "A draft model proposes a tree of continuations",
         stages: &[Stage::DraftTree],
         docs: "a-smaller-model-drafts",
+    }
+    /// Merges chains of [`Suffix`](Self::Suffix), [`Head`](Self::Head) and [`DraftModel`](Self::DraftModel) into one tree, as
+    /// far as they are loaded (merge-based trees of SpecInfer, arXiv 2305.09781).
+    MergedTree {
+        name: "merged-tree",
+        summary: "All loaded drafts at once, merged into one tree",
+        stages: &[Stage::of::<Suffix>(), Stage::DraftModel, Stage::Head],
+        optional_stages: true,
+        merges_stages: true,
+        docs: "several-drafts-at-once",
     }
     /// Uses [`Suffix`](Self::Suffix) if it expects more accepted tokens, else [`Head`](Self::Head).
     SuffixHead {

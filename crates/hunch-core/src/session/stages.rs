@@ -5,7 +5,7 @@
 //! before a draft model. If there are two models, the one that expects the larger speedup drafts. A proposer that
 //! fails is dropped for the rest of the generation. Nothing is committed here.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref, DerefMut};
 use std::time::Duration;
 
 use rand::RngCore;
@@ -16,6 +16,7 @@ use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::method::Method;
 use crate::model::{LanguageModel, LogitRows, Rows, Step, StepOutput};
+use crate::propose::merged_tree::MergedTree;
 use crate::propose::{AuxRows, ProposeContext, Proposer, RoundOutcome};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
@@ -23,9 +24,35 @@ use crate::stats::{RoundTiming, Stopwatch, millis};
 use crate::token::{EmittedToken, TokenId, TokenOrigin};
 use crate::verify::Verdict;
 
+/// The proposer of a stage.
+enum StageProposer<'a> {
+    One(&'a mut dyn Proposer),
+    Merged(Box<MergedTree<'a>>),
+}
+
+impl<'a> Deref for StageProposer<'a> {
+    type Target = dyn Proposer + 'a;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::One(proposer) => *proposer,
+            Self::Merged(merged) => &**merged,
+        }
+    }
+}
+
+impl DerefMut for StageProposer<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::One(proposer) => *proposer,
+            Self::Merged(merged) => &mut **merged,
+        }
+    }
+}
+
 /// A proposer at work.
 struct ActiveStage<'a> {
-    proposer: &'a mut dyn Proposer,
+    proposer: StageProposer<'a>,
     run: StageRun,
     /// Set after a failure: not used again in this generation.
     dropped: bool,
@@ -116,6 +143,15 @@ pub(super) struct Stages<'a> {
 impl<'a> Stages<'a> {
     /// Adds a stage after the existing ones.
     pub(super) fn add(&mut self, proposer: &'a mut dyn Proposer) {
+        self.push(StageProposer::One(proposer));
+    }
+
+    /// Adds a stage that merges the drafts of some proposers.
+    pub(super) fn add_merged(&mut self, proposers: Vec<&'a mut dyn Proposer>) {
+        self.push(StageProposer::Merged(Box::new(MergedTree::new(proposers))));
+    }
+
+    fn push(&mut self, proposer: StageProposer<'a>) {
         self.stages.push(ActiveStage { proposer, run: StageRun::default(), dropped: false });
     }
 
@@ -154,7 +190,7 @@ impl<'a> Stages<'a> {
             match &mut self.depth {
                 // Only a model's drafts are sampled.
                 Some(depth) => {
-                    let has_model = has_model(stage.proposer);
+                    let has_model = has_model(&*stage.proposer);
                     depth.begin(i, has_model, has_model && !sampler.is_greedy());
                     depth.set_in_one_pass(i, stage.proposer.drafts_in_one_pass());
                 }
@@ -202,12 +238,12 @@ impl<'a> Stages<'a> {
         let plans: Vec<DraftPlan> = (0..self.stages.len()).map(|i| self.plan(i, &cx)).collect();
         for (i, plan) in plans.iter().enumerate() {
             // A model drafts whenever it is asked to. A lookup may find nothing, which is known only then.
-            let later: Vec<DraftPlan> = (i + 1..plans.len())
-                .filter(|&later| has_model(self.stages[later].proposer))
-                .map(|later| plans[later].clone())
-                .collect();
+            let models = (i + 1..plans.len()).filter(|&later| has_model(&*self.stages[later].proposer));
+            let rival = DraftPlan::fastest(models.map(|later| &plans[later]));
             let stage = &mut self.stages[i];
-            if plan.max_draft == 0 || (has_model(stage.proposer) && plan.is_slower_than(&later)) {
+            let leaves_it_to_rival =
+                has_model(&*stage.proposer) && rival.is_some_and(|rival| plan.is_slower_than(rival));
+            if plan.max_draft == 0 || leaves_it_to_rival {
                 continue;
             }
             let start = cx.clock.elapsed();
@@ -230,7 +266,7 @@ impl<'a> Stages<'a> {
                 && stage.proposer.extra_rows() == 0
             {
                 // Truncate the draft unless it beats what the model of a later stage is expected to yield.
-                tree.truncate(depth.keep(i, tree.confidence(), DraftPlan::fastest(&later)));
+                tree.truncate(depth.keep(i, tree.confidence(), rival));
             }
             stage.run.took = cx.clock.elapsed().saturating_sub(start);
             let aux = stage.proposer.aux_rows();

@@ -53,6 +53,7 @@ export const de: Strings = {
     'draft-model': { label: 'Draft-Modell', meaning: 'Ein kleineres Modell schlägt Tokens vor' },
     'draft-tree': { label: 'Draft-Baum', meaning: 'Ein kleineres Modell schlägt mehrere Fortsetzungen vor' },
     cascade: { label: 'Suffix, dann Draft', meaning: 'Suffix, wenn er mehr angenommene Tokens erwartet, sonst der Draft' },
+    'merged-tree': { label: 'Gemeinsamer Baum', meaning: 'Alle geladenen Drafts zugleich, in einem gemeinsamen Baum' },
     ngram: { label: 'N-Gramm', meaning: 'Wiederholt, was den letzten Tokens schon einmal folgte' },
     suffix: { label: 'Suffix', meaning: 'Wiederholt die bisher häufigste Fortsetzung' },
     retrieval: { label: 'Retrieval', meaning: 'Kopiert, was in deinen Texten auf dieselben Tokens folgte' },

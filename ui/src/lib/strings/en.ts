@@ -23,7 +23,7 @@ import { libraryEn } from './libraryEn';
 import menu from './menuEn.json';
 
 /** A noun in the plural forms of its language. */
-export type Noun = Partial<Record<Intl.LDMLPluralRule, string>> & { other: string };
+type Noun = Partial<Record<Intl.LDMLPluralRule, string>> & { other: string };
 
 /** A label with an explanation. */
 export interface Named {
@@ -33,14 +33,14 @@ export interface Named {
 }
 
 /** The title and search words of a command. */
-export interface CommandWords {
+interface CommandWords {
   title: string;
   /** Extra search words. The English ones work in every language. */
   also?: string;
 }
 
 /** The titles and search words of a choice's commands, one command for each value. */
-export interface ChoiceWords {
+interface ChoiceWords {
   title: (value: string) => string;
   /** Extra search words. The English ones work in every language. */
   also?: string;
@@ -104,6 +104,7 @@ const methods: Record<WordedMethod, Named> = {
   'draft-model': { label: 'Draft model', meaning: 'A smaller model drafts ahead' },
   'draft-tree': { label: 'Draft tree', meaning: 'A smaller model drafts several continuations' },
   cascade: { label: 'Suffix, then draft', meaning: 'Suffix if it expects more accepted tokens, else the draft' },
+  'merged-tree': { label: 'Merged tree', meaning: 'All loaded drafts at once, merged into one tree' },
   ngram: { label: 'N-gram', meaning: 'Copies the text that followed the same tokens earlier' },
   suffix: { label: 'Suffix', meaning: 'Repeats the most frequent continuation so far' },
   retrieval: { label: 'Retrieval', meaning: 'Copies what followed the same tokens in your texts' },

@@ -84,6 +84,7 @@ export type WordedMethod =
   | 'draft-model'
   | 'draft-tree'
   | 'cascade'
+  | 'merged-tree'
   | 'ngram'
   | 'suffix'
   | 'retrieval'
@@ -185,7 +186,7 @@ export type ParamOf<C extends ErrorCode> = Exclude<(typeof errorParams)[C][numbe
 /** The text for one error code. */
 export interface ErrorWords<C extends ErrorCode = ErrorCode> {
   title: string;
-  /** Says what happened and what is safe. Parameters arrive formatted, and empty if zero. Absent if the detail says it. */
+  /** Says what happened and what is safe. Parameters are formatted, empty if zero. Absent if the detail says it. */
   body?: (named: Record<ParamOf<C>, string>) => string;
   /** The remedy. Absent if the detail says it. */
   advice?: string;
@@ -295,7 +296,7 @@ export const refusalParams = {
 } as const satisfies Record<RefusalReason, readonly string[]>;
 
 /** The text for one reason. It replaces that of the code `invalid_request`. */
-export interface RefusalWords<R extends RefusalReason = RefusalReason> {
+interface RefusalWords<R extends RefusalReason = RefusalReason> {
   title: string;
   /** Says what happened and what is safe. Parameters arrive formatted. */
   body: (named: Record<Exclude<(typeof refusalParams)[R][number], 'detail'>, string>) => string;
