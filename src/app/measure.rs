@@ -1,5 +1,5 @@
-//! Measurements: comparisons, the cost curve, and the search for layers to skip. The engine runs them, the window receives their events, and the
-//! store keeps the results.
+//! Measurements: comparisons, the cost curve, and the search for layers to skip. The engine runs them, the window receives
+//! their events, and the store keeps the results.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use super::App;
 use super::load_state::StopFlag;
 use super::loading::load_watch;
-use super::stream::{EventLog, Receiver, Writer};
+use super::stream::{EventLog, Writer};
 use crate::api::{MeasurementMessage, SuiteFile};
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
@@ -46,8 +46,20 @@ pub(super) struct Measurements {
 /// Callback for the messages of a measurement, in order.
 pub type MeasurementSink<E> = Box<dyn FnMut(MeasurementMessage<E>) + Send>;
 
-pub(super) fn receiver<E: 'static>(id: u32, mut sink: MeasurementSink<E>) -> Receiver<E> {
-    Box::new(move |seq, events| sink(MeasurementMessage { id, seq, events }))
+impl App {
+    /// Opens the log of a new measurement, whose events go to `sink`. Returns its number and the writer of events too.
+    pub(super) fn open_log<E>(
+        &self,
+        mut sink: MeasurementSink<E>,
+    ) -> Result<(u32, Arc<EventLog<E>>, Writer<E>)>
+    where
+        E: Clone + serde::Serialize + Send + 'static,
+    {
+        let id = self.next_id();
+        let (log, writer) = EventLog::open(id);
+        log.pump(Box::new(move |seq, events| sink(MeasurementMessage { id, seq, events })), || ())?;
+        Ok((id, log, writer))
+    }
 }
 
 pub(super) fn snapshot<E>(log: Option<Arc<EventLog<E>>>, id: u32, from: u32) -> Result<MeasurementMessage<E>>
@@ -81,10 +93,8 @@ impl App {
         }
         let (sets, speeds) = (self.lane_sets(&request)?, self.speed_recorder());
         let client = request.server.as_ref().map(|server| self.server(&server.address)).transpose()?;
-        let id = self.next_id();
-        let (log, writer) = EventLog::open(id);
+        let (id, log, writer) = self.open_log(sink)?;
         let last = writer.clone();
-        log.pump(receiver(id, sink), || ())?;
         let options = self.method_options(&request.options);
         let compute = self.shared.compute.clone();
         let title = title(&request.prompts);
@@ -152,10 +162,8 @@ impl App {
     /// When no model is loaded or the engine is busy.
     pub fn measure_costs(&self, sink: MeasurementSink<CostEvent>) -> Result<u32> {
         let loaded = self.shared.models.ready()?;
-        let id = self.next_id();
-        let (log, writer) = EventLog::open(id);
+        let (id, log, writer) = self.open_log(sink)?;
         let last = writer.clone();
-        log.pump(receiver(id, sink), || ())?;
         let (compute, store) = (self.shared.compute.clone(), self.store());
         self.shared.engine.run(
             id,
@@ -214,10 +222,8 @@ impl App {
         let data = self.shared.places.data.clone().ok_or(Refusal::NoDataFolder)?;
         let suites = skip_search::SUITES.iter().map(|name| Suite::named_or_file(name));
         let suites = suites.collect::<Result<Vec<_>>>()?;
-        let id = self.next_id();
-        let (log, writer) = EventLog::open(id);
+        let (id, log, writer) = self.open_log(sink)?;
         let last = writer.clone();
-        log.pump(receiver(id, sink), || ())?;
         let shared = Arc::downgrade(&self.shared);
         self.shared.engine.run(
             id,

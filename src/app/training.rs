@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::App;
-use super::measure::{MeasurementSink, receiver, snapshot};
+use super::measure::{MeasurementSink, snapshot};
 use super::stream::{EventLog, Writer};
 use crate::api::{MeasurementMessage, TrainEvent, TrainOutcome, TrainOutlook, TrainRequest};
 use crate::services::load::check_memory;
@@ -106,10 +106,8 @@ impl App {
         if self.shared.models.ready().is_ok() {
             self.unload_models()?;
         }
-        let id = self.next_id();
-        let (log, writer) = EventLog::open(id);
+        let (id, log, writer) = self.open_log(sink)?;
         let finish = Arc::new(AtomicBool::new(false));
-        log.pump(receiver(id, sink), || ())?;
         let run = TrainRun::read(&place.folder, request.kind).unwrap_or_default();
         let mut reporter = Reporter {
             run: TrainRun { kind: request.kind, tokens: request.tokens, ..run },

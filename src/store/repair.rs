@@ -171,7 +171,7 @@ fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
     if !path.exists() {
         return Ok(None);
     }
-    let folder = path.with_file_name("set-aside");
+    let folder = path.with_file_name(hunch_library::SET_ASIDE_FOLDER);
     fs::create_dir_all(&folder).map_err(|source| Error::Io {
         action: "make the folder",
         path: folder.clone(),

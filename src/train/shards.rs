@@ -177,7 +177,7 @@ impl CollectedAnswer {
 /// # Errors
 /// [`Refusal::TrainedElsewhere`] if another program holds it, [`Error::Io`] if it cannot be locked.
 pub fn lock(folder: &Path) -> Result<FileLock> {
-    Ok(FileLock::acquire(&folder.join("lock"), Duration::ZERO)?.ok_or(Refusal::TrainedElsewhere)?)
+    Ok(FileLock::of_folder(folder)?.ok_or(Refusal::TrainedElsewhere)?)
 }
 
 impl ShardStore {

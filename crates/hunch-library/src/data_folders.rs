@@ -52,6 +52,9 @@ pub(super) const LOW_BIT_FOLDER: &str = "low-bit";
 /// Name of the folder of training data in the data folder.
 pub(super) const DRAFTERS_FOLDER: &str = "drafters";
 
+/// Name of the folder in the data folder for stores that a repair set aside.
+pub const SET_ASIDE_FOLDER: &str = "set-aside";
+
 /// Name of the folder of trained heads in the data folder.
 pub const HEADS_FOLDER: &str = "heads";
 

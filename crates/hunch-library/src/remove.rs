@@ -7,6 +7,7 @@ use super::data_folders::low_bit_path_in;
 use super::places::Places;
 use crate::types::ModelSource;
 use hunch_error::{Error, Refusal, Result};
+use hunch_model::input_file::is_hidden;
 use hunch_model::{low_bit, model_folder, split};
 
 /// Files of a model folder that no program reads without its weights, in addition to those that Hunch reads.
@@ -89,8 +90,7 @@ fn with_companions(path: &Path, mut files: Vec<PathBuf>) -> Vec<PathBuf> {
 fn has_other_weights(folder: &Path, files: &[PathBuf]) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return true };
     let is_weights = |path: &Path| {
-        // "._NAME" holds attributes of a file, on volumes of other systems.
-        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
+        if is_hidden(path) {
             return false;
         }
         let extension = path.extension().map(|extension| extension.to_ascii_lowercase());

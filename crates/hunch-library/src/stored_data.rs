@@ -11,14 +11,11 @@ use hunch_model::atomic_file::PART;
 use hunch_model::file_lock::FileLock;
 use hunch_model::{heads, low_bit};
 
-use super::data_folders::{DRAFTERS_FOLDER, HEADS_FOLDER, LOW_BIT_FOLDER};
+use super::data_folders::{DRAFTERS_FOLDER, HEADS_FOLDER, LOW_BIT_FOLDER, SET_ASIDE_FOLDER};
 use super::names::short_name;
 use super::places::Places;
 use super::scan::scan;
 use crate::types::{StoredData, StoredKind};
-
-/// Folder of stores that a repair set aside.
-const SET_ASIDE_FOLDER: &str = "set-aside";
 
 /// Time after which an unfinished file counts as left behind. Its writer changes it all the time.
 const ABANDONED: Duration = Duration::from_secs(60 * 60);
@@ -57,7 +54,8 @@ pub fn stored_data(places: &Places) -> Vec<StoredData> {
                     owner.map(|owner| owner.name.clone())
                 }
             };
-            StoredData { bytes: bytes_of(&path), id, kind, model }
+            let bytes = parts(kind, &path).iter().map(|part| bytes_of(part)).sum();
+            StoredData { bytes, id, kind, model }
         })
         .collect();
     stored.sort_by(|a, b| (a.kind, b.bytes, &a.id).cmp(&(b.kind, a.bytes, &b.id)));
@@ -76,18 +74,34 @@ pub fn remove_stored_data(places: &Places, id: &str) -> Result<()> {
         return Err(Error::invalid(format!("There are no stored data named {id}. Nothing was deleted.")));
     };
     let path = data.join(id);
-    let lock = path.join("lock");
     // Held until the folder is gone, so that no run begins in it.
     let _lock = match kind {
         StoredKind::TrainingData if path.is_dir() => {
-            Some(FileLock::acquire(&lock, Duration::ZERO)?.ok_or(Refusal::TrainedElsewhere)?)
+            Some(FileLock::of_folder(&path)?.ok_or(Refusal::TrainedElsewhere)?)
         }
         _ => None,
     };
-    // A link is deleted, and not what it leads to.
-    let is_folder = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
-    let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-    removed.map_err(|source| Error::Io { action: "remove", path, source })
+    for part in parts(kind, &path).into_iter().rev() {
+        // A link is deleted, and not what it leads to.
+        let removed = match fs::symlink_metadata(&part) {
+            Ok(meta) if meta.is_dir() => fs::remove_dir_all(&part),
+            Ok(_) => fs::remove_file(&part),
+            Err(_) => continue,
+        };
+        removed.map_err(|source| Error::Io { action: "remove", path: part, source })?;
+    }
+    Ok(())
+}
+
+/// Lists the paths of an entry: a store that was set aside has a log and shared memory next to it.
+fn parts(kind: StoredKind, path: &Path) -> Vec<PathBuf> {
+    let endings: &[&str] = if kind == StoredKind::SetAside { &["", "-wal", "-shm"] } else { &[""] };
+    let part = |ending: &&str| {
+        let mut part = path.as_os_str().to_owned();
+        part.push(ending);
+        part.into()
+    };
+    endings.iter().map(part).collect()
 }
 
 /// Lists the kinds and ids of the data in a data folder.
@@ -108,8 +122,14 @@ fn entries(data: &Path) -> Vec<(StoredKind, String)> {
     kinds.into_iter().flat_map(of_folder).collect()
 }
 
-/// Returns the kind of an entry in the folder of a kind. `None` for a file that is being written.
+/// Returns the kind of an entry in the folder of a kind. `None` for a file that is being written, or a part of another
+/// entry.
 fn kind_of(kind: StoredKind, path: &Path) -> Option<StoredKind> {
+    let name = path.to_string_lossy();
+    let main = name.strip_suffix("-wal").or(name.strip_suffix("-shm"));
+    if kind == StoredKind::SetAside && main.is_some_and(|main| Path::new(main).exists()) {
+        return None;
+    }
     if !path.to_string_lossy().ends_with(PART) {
         return Some(kind);
     }
@@ -140,6 +160,7 @@ mod tests {
             ("drafters/gone-0123456789abcdef-seed-1/shards/0.safetensors", 100),
             ("drafters/gone-0123456789abcdef-seed-1/index.json", 5),
             ("set-aside/2026-11-30-014212.123.db", 7),
+            ("set-aside/2026-11-30-014212.123.db-wal", 4),
             ("conversations.db", 9),
         ] {
             let path = folder.join(name);
@@ -158,7 +179,7 @@ mod tests {
         };
         let copy = ("low-bit/gone-0123456789abcdef.gguf".to_owned(), StoredKind::LowBitCopy, 30);
         let training = ("drafters/gone-0123456789abcdef-seed-1".to_owned(), StoredKind::TrainingData, 105);
-        let aside = ("set-aside/2026-11-30-014212.123.db".to_owned(), StoredKind::SetAside, 7);
+        let aside = ("set-aside/2026-11-30-014212.123.db".to_owned(), StoredKind::SetAside, 11);
         assert_eq!(listed(&places), [copy.clone(), training.clone(), aside.clone()]);
         let part = folder.path().join("low-bit/gone-0123456789abcdef.Xk3f9A.part");
         let old = fs::File::options().write(true).open(&part).unwrap();
@@ -176,7 +197,7 @@ mod tests {
             assert!(matches!(remove_stored_data(&places, wrong), Err(Error::InvalidRequest(_))), "{wrong}");
         }
         let training = "drafters/gone-0123456789abcdef-seed-1";
-        let held = FileLock::acquire(&folder.path().join(training).join("lock"), Duration::ZERO).unwrap();
+        let held = FileLock::of_folder(&folder.path().join(training)).unwrap();
         let refused = remove_stored_data(&places, training);
         assert!(matches!(refused, Err(Error::Refused(Refusal::TrainedElsewhere))), "{refused:?}");
         drop(held);
@@ -186,6 +207,7 @@ mod tests {
             assert!(!folder.path().join(id).exists(), "{id}");
         }
         assert!(stored_data(&places).is_empty());
+        assert!(!folder.path().join(format!("{aside}-wal")).exists());
         assert!(folder.path().join("conversations.db").exists());
     }
 }

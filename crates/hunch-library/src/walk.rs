@@ -7,6 +7,8 @@ use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use hunch_model::input_file::is_hidden;
+
 /// Depth limit. Hugging Face's cache has models at the fifth level.
 const MAX_DEPTH: usize = 10;
 /// Limit of entries. Models folders have hundreds; a home folder added by mistake has more.
@@ -131,11 +133,10 @@ fn walk_within(
         }
         names.sort();
         for path in names {
-            let name = path.file_name().unwrap_or_default();
-            // Hidden entries are locks, thumbnails and macOS metadata on foreign volumes.
-            if name.as_encoded_bytes().starts_with(b".") {
+            if is_hidden(&path) {
                 continue;
             }
+            let name = path.file_name().unwrap_or_default();
             // Skips broken links and files deleted during the walk.
             let Ok(meta) = std::fs::metadata(&path) else { continue };
             if meta.is_file() && wanted(name) {

@@ -31,6 +31,14 @@ impl FileLock {
             }
         }
     }
+
+    /// Takes the lock of a folder, on a file in it. `None` while another program holds it.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub fn of_folder(folder: &Path) -> Result<Option<Self>> {
+        Self::acquire(&folder.join("lock"), Duration::ZERO)
+    }
 }
 
 impl Drop for FileLock {

@@ -17,6 +17,12 @@ pub fn regular(path: &Path) -> Result<Metadata> {
     if metadata.is_file() { Ok(metadata) } else { Err(Refusal::NotAFile { path: path.into() }.into()) }
 }
 
+/// Returns whether the name of a file or folder begins with a dot: locks, thumbnails, and the attributes that macOS keeps in
+/// "._NAME" on volumes of other systems.
+pub fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
 /// Reads a file of at most `most` bytes. `None` if it is larger, also if it grows while it is read.
 ///
 /// # Errors

@@ -14,6 +14,7 @@ use serde::Deserialize;
 
 use crate::file::ModelFile;
 use crate::gguf::WeightType;
+use crate::input_file::is_hidden;
 
 /// Most dimensions of a tensor, as in GGUF files.
 const MAX_DIMENSIONS: usize = 4;
@@ -50,9 +51,6 @@ pub fn is_safetensors(path: &Path) -> bool {
 
 /// Returns the safetensors files at a path: the file itself, or all of a folder in the order of their names.
 pub(crate) fn files_at(path: &Path) -> Vec<PathBuf> {
-    // Hidden ones are no weights: macOS keeps attributes of files on other systems' volumes in "._NAME".
-    let is_hidden =
-        |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     let is_own = |path: &PathBuf| is_safetensors(path) && !is_hidden(path);
     if !path.is_dir() {
         return Some(path.to_path_buf()).filter(is_own).into_iter().collect();

@@ -117,7 +117,7 @@ impl Residency {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds or removes buffers.
+    /// Adds or removes buffers. The next request makes new ones resident.
     fn change<'a>(
         &self,
         buffers: impl IntoIterator<Item = &'a Buffer>,
@@ -126,7 +126,6 @@ impl Residency {
         let set = self.set();
         buffers.into_iter().for_each(|buffer| change(&set, ProtocolObject::from_ref(buffer.as_ref())));
         set.commit();
-        set.requestResidency();
     }
 
     /// Notes that the GPU is used, and starts the thread that keeps its memory wired.
