@@ -7,7 +7,7 @@ import { build, preview, type PreviewServer } from 'vite';
 import type { TestProject } from 'vitest/node';
 
 /** The shared parts, as a test file needs them to open a window. */
-export interface Shared {
+interface Shared {
   /** URL of the built window. */
   address: string;
   /** WebSocket of the browser. */

@@ -1,5 +1,5 @@
-// Opens the built window in Chromium on the replay host, with a context for each test. All tests share one server and one
-// browser (browser.ts). Any message in the console fails the test.
+// Opens the built window in Chromium on the replay host, with a context for each test. All tests share one server and
+// one browser (browser.ts). Any message in the console fails the test.
 
 import { chromium, type Browser, type Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, expect, inject } from 'vitest';

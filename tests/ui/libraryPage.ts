@@ -26,7 +26,7 @@ export const [seven, small, middle, huge, tiny] = ['7b', '0.5b', '1.5b', '30b', 
 type OpenLibrary = (opening?: Opening, own?: Partial<RecordedApp>, extra?: Partial<RecordedLibrary>) => Promise<Page>;
 
 /** The window of a test file, with the models of the fixture. */
-export interface LibraryWindow extends TestWindow {
+interface LibraryWindow extends TestWindow {
   /** Opens the window at the chat. */
   openWith: OpenLibrary;
   /** Opens the window at the library. */

@@ -23,11 +23,11 @@ const host = await connectHost();
 watchProblems(host, window);
 try {
   const app = createWindow(host);
-  host.onMenu((item) => performMenuItem(app.commands, item));
+  host.onMenu((item) => performMenuItem(app, item));
   host.onFiles((event) => app.drop.onEvent(event));
   document.addEventListener('visibilitychange', () => app.events.hide(document.hidden));
   // Before drawing, to avoid a flash of the wrong colours.
-  await app.chat.preferences.load();
+  await app.preferences.load();
   mount(Root, { target, props: { app, inWindow: host.inWindow } });
   void app.start();
 } catch (thrown) {

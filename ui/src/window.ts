@@ -1,4 +1,4 @@
-// Builds the state of the window, and gives each feature the part that it uses.
+// Builds the state of the window, subject by subject. `createWindow` shows the order.
 
 import type { ChatContext } from './features/chat/context';
 import type { CompareContext } from './features/compare/context';
@@ -9,7 +9,6 @@ import type { CommandState } from './lib/commands';
 import { errorLine } from './lib/errors';
 import type { Host } from './lib/host';
 import { labelMenu } from './lib/ipc/menu';
-import type { ErrorInfo } from './lib/ipc/schema.gen';
 import { AdvancedSettings } from './lib/state/advanced.svelte';
 import { Attachments } from './lib/state/attachments.svelte';
 import { CatalogueState } from './lib/state/catalogue.svelte';
@@ -17,7 +16,7 @@ import { Chat } from './lib/state/chat.svelte';
 import { Comparison } from './lib/state/comparison.svelte';
 import { ComparisonPlan } from './lib/state/comparisonPlan.svelte';
 import { Comparisons } from './lib/state/comparisons.svelte';
-import { ActiveConversation } from './lib/state/conversation.svelte';
+import { ActiveConversation, type ConversationCallbacks } from './lib/state/conversation.svelte';
 import { Conversations, titleOf } from './lib/state/conversations.svelte';
 import { CopiedTexts } from './lib/state/copiedTexts.svelte';
 import { Downloads } from './lib/state/downloads.svelte';
@@ -51,18 +50,11 @@ import { Updates } from './lib/state/updates.svelte';
 import { Work } from './lib/state/work.svelte';
 import { language } from './lib/strings/index.svelte';
 
-/** The state of the window, by the feature that uses it. */
-export interface WindowState {
-  readonly chat: ChatContext;
-  readonly compare: CompareContext;
-  readonly lab: LabContext;
-  readonly library: LibraryContext;
-  readonly titleBar: TitleBarContext;
-  readonly commands: CommandState;
+/** State that no feature has in its context. */
+interface WindowParts {
   /** Files dragged over the window. */
   readonly drop: Drop;
   readonly events: LibraryEvents;
-  readonly log: ProblemLog;
   readonly messageDrafts: MessageDrafts;
   readonly notices: Notices;
   readonly updates: Updates;
@@ -72,54 +64,114 @@ export interface WindowState {
   readonly start: () => Promise<void>;
 }
 
-/** Builds the state on a host. */
+/** The state of the window. Each feature sees the part that its context lists. */
+export type WindowState = ChatContext & CompareContext & LabContext & LibraryContext & TitleBarContext & CommandState & WindowParts;
+
+/** Builds the state on a host. Each subject uses those above it, and reports to those below it by callbacks. */
 export function createWindow(host: Host): WindowState {
+  const page = createPage(host);
+  const models = createModels(host, page);
+  const downloads = createDownloads(host, models, () => void events.libraryChanged());
+  const conversations = createConversations(host, page, models);
+  const measurements = createMeasurements(host, page, models, conversations, () => events.pairsChanged());
+  const state = { ...page, ...models, ...downloads, ...conversations, ...measurements };
+  const actions = createActions(host, state);
+  const events: LibraryEvents = new LibraryEvents(host, state);
+
+  return {
+    ...state,
+    ...actions,
+    events,
+    labelMenu: (platform) => labelMenu(host, platform),
+    start: async () => {
+      void actions.chat.list();
+      void state.servers.load();
+      void state.ownServer.load();
+      // First, so that events of loading are received too.
+      await events.watch();
+      // Settings show it while models are loading.
+      await actions.updates.read();
+      await state.models.start();
+      actions.updates.start();
+    },
+  };
+}
+
+type Page = ReturnType<typeof createPage>;
+type ModelState = ReturnType<typeof createModels>;
+type ConversationState = ReturnType<typeof createConversations>;
+type MeasurementState = ReturnType<typeof createMeasurements>;
+
+/** The page itself: where the reader is, notices, preferences. */
+function createPage(host: Host) {
   const notices = new Notices();
-  const { notify, reportFailure } = notices;
+  const { reportFailure } = notices;
   const screen = new Screen();
   const tokens = new TokenFocus();
-  const navigation = new Navigation(tokens);
-  const log = new ProblemLog(host, reportFailure);
-  const preferences = new Preferences(host);
+  return {
+    notices,
+    screen,
+    tokens,
+    navigation: new Navigation(tokens),
+    log: new ProblemLog(host, reportFailure),
+    preferences: new Preferences(host),
+    links: new LinkQuestion(host, { copy: screen.copy, reportFailure }),
+  };
+}
+
+/** Models of this machine and of servers, and the settings that they answer with. */
+function createModels(host: Host, { notices, preferences }: Page) {
   const bias = new LogitBias(host, () => models.loaded?.target.path ?? null);
   const advanced = new AdvancedSettings(bias);
   const settings = new Settings(advanced);
-  const links = new LinkQuestion(host, { copy: screen.copy, reportFailure });
-
   const library = new LibraryState(host);
-  const modelList = new ModelList(library);
+  const servers = new Servers(host, preferences);
   const models: Models = new Models(host, settings, {
     library,
     preferences,
-    reportFailure,
+    reportFailure: notices.reportFailure,
     needless: () => servers.chosen !== null,
     chosen: () => servers.chosen && servers.choose(null),
   });
-  const copiedTexts = new CopiedTexts(host, models);
-  const servers = new Servers(host, preferences);
-  const ownServer = new OwnServerSwitch(host);
-  const answerer = new Answerer({ models, servers, prepare: () => bias.prepare() });
-  const downloads = new Downloads(host, {
-    arrived: () => void events.libraryChanged(),
-    begun: () => void catalogue.askHubAgain(),
-  });
-  const catalogue = new CatalogueState(host, library, downloads);
-  const hubSearch = new HubSearchState(host, { asked: () => void catalogue.askHubAgain() });
+  return {
+    advanced,
+    settings,
+    library,
+    modelList: new ModelList(library),
+    servers,
+    ownServer: new OwnServerSwitch(host),
+    models,
+    answerer: new Answerer({ models, servers, prepare: () => bias.prepare() }),
+    copiedTexts: new CopiedTexts(host, models),
+    layerSearch: new LayerSearch(host, models),
+  };
+}
 
+/** Models that can be downloaded. `arrived` is called when a new one was found on disk. */
+function createDownloads(host: Host, { library }: ModelState, arrived: () => void) {
+  const downloads = new Downloads(host, { arrived, begun: () => void catalogue.askHubAgain() });
+  const catalogue: CatalogueState = new CatalogueState(host, library, downloads);
+  const hubSearch = new HubSearchState(host, { asked: () => void catalogue.askHubAgain() });
+  return { downloads, catalogue, hubSearch };
+}
+
+/** The list of conversations, the one on screen, and unsent messages with their files. */
+function createConversations(host: Host, { notices, preferences }: Page, { answerer, models, settings }: ModelState) {
+  const { notify, reportFailure } = notices;
   const conversations = new Conversations(host, notify);
-  const messageDrafts = new MessageDrafts(preferences, undefined, () => reportFailure(language.strings.notices.filesNotKept));
-  const callbacks = {
+  const messageDrafts = new MessageDrafts(preferences, () => reportFailure(language.strings.notices.filesNotKept));
+  const callbacks: ConversationCallbacks = {
     changed: () => void conversations.refresh(),
     ready: () => answerer.prepare(),
     by: () => answerer.by,
     writer: () => answerer.writer,
-    queueStopped: (error: ErrorInfo, id: number | null) => {
+    queueStopped: (error, id) => {
       const title = titleOf(conversations.entries.find((entry) => entry.id === id) ?? { title: '' });
       reportFailure(language.strings.conversation.queueStopped(title, errorLine(error)));
     },
-    refusedElsewhere: (error: ErrorInfo) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
+    refusedElsewhere: (error) => reportFailure(language.strings.conversation.refusedElsewhere(errorLine(error))),
   };
-  const conversation = new ActiveConversation(host, settings, undefined, callbacks, messageDrafts);
+  const conversation = new ActiveConversation(host, settings, messageDrafts, callbacks);
   // A server has a context of its own, so files need not fit that of the loaded model.
   const counting = {
     get loaded() {
@@ -127,13 +179,23 @@ export function createWindow(host: Host): WindowState {
     },
   };
   const attachments = new Attachments(host, { conversation, messageDrafts, models: counting, settings, reportFailure });
+  return { conversations, messageDrafts, conversation, attachments };
+}
 
-  const comparisons = new Comparisons(host, notify);
+/** Comparisons, pairs, the lab, and training. `pairsChanged` is called when measured pairs changed. */
+function createMeasurements(
+  host: Host,
+  { notices }: Page,
+  { models, servers, settings }: ModelState,
+  { conversation }: ConversationState,
+  pairsChanged: () => void,
+) {
+  const comparisons = new Comparisons(host, notices.notify);
   // It may have changed the history, the loaded models and the measured pairs.
   const comparison = new Comparison(host, () => {
     void comparisons.refresh();
     void models.refresh();
-    events.pairsChanged();
+    pairsChanged();
   });
   const plan = new ComparisonPlan({
     models,
@@ -145,102 +207,36 @@ export function createWindow(host: Host): WindowState {
       hasServer: (address) => servers.list.some((server) => server.address === address),
     },
   });
-  const pairing = new Pairing(host, { models, comparison, reportFailure, copyRemoved: () => events.pairsChanged() });
-  const drafting = new Pairing(host, { models, comparison });
-  const lab = new Lab(host, models, settings, conversation);
+  return {
+    comparisons,
+    comparison,
+    plan,
+    pairing: new Pairing(host, { models, comparison, reportFailure: notices.reportFailure, copyRemoved: pairsChanged }),
+    drafting: new Pairing(host, { models, comparison }),
+    lab: new Lab(host, models, settings, conversation),
+    training: new Training(host, { models }),
+  };
+}
 
-  const training = new Training(host, { models });
-  const layerSearch = new LayerSearch(host, models);
+/** Actions on several subjects: stopping work, moving between conversations, presets, updates, dropping files. */
+function createActions(host: Host, state: Page & ModelState & ConversationState & MeasurementState) {
+  const { navigation, preferences, screen, tokens } = state;
+  const { answerer, layerSearch, models, servers, settings } = state;
+  const { attachments, conversation, conversations, messageDrafts } = state;
+  const { comparison, lab, pairing, training } = state;
+  const { notify, reportFailure } = state.notices;
   const work = new Work({ conversation, comparison, lab, layerSearch, models, navigation, pairing, training });
-  const updates = new Updates(host, { preferences, work, models, notify });
   const chat = new Chat({ conversation, conversations, messageDrafts, models, answerer, servers, navigation, tokens, work });
-  const presets = new Presets({ preferences, settings, conversation, models, notify });
   const attach = async (paths: readonly string[]) => {
     navigation.goTo('chat');
     await attachments.add(paths);
     screen.compose();
   };
-  const drop = new Drop(host, models, { importFiles: (paths) => chat.importFiles(paths), attach, reportFailure });
-  const events = new LibraryEvents(host, { library, downloads, models, comparison, navigation, pairing, drafting });
-
   return {
-    chat: {
-      chat,
-      conversation,
-      conversations,
-      attachments,
-      models,
-      answerer,
-      servers,
-      settings,
-      advanced,
-      layerSearch,
-      copiedTexts,
-      preferences,
-      tokens,
-      links,
-      work,
-      navigation,
-      log,
-      library,
-      catalogue,
-      downloads,
-      lab,
-      updates,
-    },
-    compare: { comparison, comparisons, plan, models, servers, preferences, tokens, links },
-    lab: { lab, models, conversation, settings, work },
-    library: {
-      library,
-      modelList,
-      models,
-      servers,
-      ownServer,
-      pairing,
-      comparison,
-      training,
-      catalogue,
-      hubSearch,
-      downloads,
-      navigation,
-      work,
-      links,
-      screen,
-    },
-    titleBar: { navigation, models, answerer, servers, library, modelList, drafting, downloads, work, screen },
-    commands: {
-      chat,
-      conversation,
-      answerer,
-      conversations,
-      attachments,
-      work,
-      navigation,
-      screen,
-      preferences,
-      presets,
-      settings,
-      models,
-      library,
-      log,
-    },
-    drop,
-    events,
-    log,
-    messageDrafts,
-    notices,
-    updates,
-    labelMenu: (platform) => labelMenu(host, platform),
-    start: async () => {
-      void chat.list();
-      void servers.load();
-      void ownServer.load();
-      // First, so that events of loading are received too.
-      await events.watch();
-      // Settings show it while models are loading.
-      await updates.read();
-      await models.start();
-      updates.start();
-    },
+    work,
+    chat,
+    presets: new Presets({ preferences, settings, conversation, models, notify }),
+    updates: new Updates(host, { preferences, work, models, notify }),
+    drop: new Drop(host, models, { importFiles: (paths) => chat.importFiles(paths), attach, reportFailure }),
   };
 }

@@ -23,7 +23,7 @@ export interface RecordedConversation {
 }
 
 /** Response to the start of an answer. */
-export interface BegunAnswer {
+interface BegunAnswer {
   conversation: number;
   question: number;
   answer: number;

@@ -33,7 +33,7 @@ class QuietHost extends SilentHost {
 
 async function make() {
   const host = new QuietHost();
-  const { commands: state, compare, notices } = createWindow(host);
+  const state = createWindow(host);
   const done: string[] = [];
   state.screen.drawn({
     compose: () => done.push('compose'),
@@ -49,7 +49,7 @@ async function make() {
     if (!found) throw new Error(id);
     return found;
   };
-  return { host, state, done, command, comparison: compare.comparison, notices };
+  return { host, state, done, command };
 }
 
 describe('the table of commands', () => {
@@ -131,7 +131,8 @@ describe('the table of commands', () => {
   });
 
   it('leaves a hidden conversation alone, but stops work anywhere', async () => {
-    const { state, command, done, comparison } = await make();
+    const { state, command, done } = await make();
+    const { comparison } = state;
     await state.chat.open(1);
     expect(possible(command('export-json'))).toBe(true);
     state.navigation.goTo('compare');
@@ -143,7 +144,7 @@ describe('the table of commands', () => {
   });
 
   it('walks the conversations in the order of the list', async () => {
-    const { state, command, host, notices } = await make();
+    const { state, command, host } = await make();
     expect(possible(command('previous-conversation'))).toBe(false);
     perform(state, command('next-conversation'));
     await expect.poll(() => state.conversation.id).toBe(1);
@@ -156,7 +157,7 @@ describe('the table of commands', () => {
         'export_conversation',
         { id: 2, format: 'markdown', words: { untitled: 'New conversation', question: 'You', answer: 'Answer' }, token: 7 },
       ]);
-    await expect.poll(() => notices.notice).toBe('Saved as “second.md”');
+    await expect.poll(() => state.notices.notice).toBe('Saved as “second.md”');
     perform(state, command('previous-conversation'));
     await expect.poll(() => state.conversation.id).toBe(1);
   });

@@ -31,7 +31,7 @@ import {
 } from './strings/keys';
 
 /** A key pressed together with the system's command key. */
-export interface Shortcut {
+interface Shortcut {
   /** As displayed: N, comma, =. */
   key: string;
   shift?: boolean;

@@ -6,7 +6,7 @@ import type { AppInfo, GpuCosts, LoadedModels } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
 /** The device in words. */
-export interface DeviceLine {
+interface DeviceLine {
   text: string;
   /** Details, from the engine. */
   title?: string;

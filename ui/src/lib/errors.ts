@@ -1,5 +1,5 @@
-// Texts of errors: by code, reason and details, in the window's language. The engine's own message, in English, is shown as a
-// detail. No DOM.
+// Texts of errors: by code, reason and details, in the window's language. The engine's own message, in English, is
+// shown as a detail. No DOM.
 
 import { formatBytes, formatBytesUp, formatCount } from './format';
 import type { ErrorCode, ErrorInfo, RefusalReason } from './ipc/schema.gen';
@@ -8,7 +8,7 @@ import { language } from './strings/index.svelte';
 import { errorParams, refusalParams, type ErrorWords, type ParamOf } from './strings/keys';
 
 /** Content of an error card. */
-export interface ErrorContent {
+interface ErrorContent {
   title: string;
   /** The failure, what is safe and what to do; null if the engine gave too few details. */
   text: string | null;

@@ -6,8 +6,8 @@ import { tick } from 'svelte';
 export const focused = (element: HTMLElement): void => element.focus();
 
 /**
- * Moves the focus from a removed control to the element at its index among those that match, the last one, or else to another.
- * Waits until the change is drawn.
+ * Moves the focus from a removed control to the element at its index among those that match, the last one, or else to
+ * another. Waits until the change is drawn.
  */
 export async function focusAt(within: Element | null, selector: string, at: number, otherwise?: HTMLElement | null): Promise<void> {
   await tick();

@@ -23,7 +23,7 @@ function modelLabels({ target: own, draft, head }: LaneModels, target: string): 
   ];
 }
 
-/** Labels of what a lane does not share with its comparison, except for its draft length. `target` is the comparison's. */
+/** Labels of what a lane does not share with its comparison, whose target is `target`, except for its draft length. */
 export function ownLabels({ rule, temperature, models }: LaneConfig, target: string): string[] {
   return [
     ...(temperature === undefined ? [] : [language.strings.compare.lanes.temperature(formatChosen(temperature))]),
@@ -50,8 +50,8 @@ export function otherTargets(lanes: readonly LaneConfig[], target: string | null
   return own.filter((one, i) => own.indexOf(one) === i);
 }
 
-/** Number of plain lanes that the engine adds: one for each further pair of target and temperature. `usual` are those of
- * the comparison. */
+/** Number of plain lanes that the engine adds: one for each further pair of target and temperature. `usual` are
+ * those of the comparison. */
 export function addedLanes(lanes: readonly LaneConfig[], usual: { target: string | null; temperature: number }): number {
   const pairs = lanes.map((lane) => JSON.stringify([lane.models?.target ?? usual.target, lane.temperature ?? usual.temperature]));
   return new Set([...pairs, JSON.stringify([usual.target, usual.temperature])]).size - 1;

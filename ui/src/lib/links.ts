@@ -3,8 +3,8 @@
 /** Protocols that can be opened. */
 const openable = new Set(['http:', 'https:', 'mailto:']);
 
-/** Returns an address that cannot imitate another one; null if it cannot be opened. The host is in ASCII (punycode), and
- * other non-ASCII characters are percent-encoded. User names are dropped, and so is the query of a mail address,
+/** Returns an address that cannot imitate another one; null if it cannot be opened. The host is in ASCII (punycode),
+ * and other non-ASCII characters are percent-encoded. User names are dropped, and so is the query of a mail address,
  * which could attach a file. */
 export function plainAddress(href: string): string | null {
   if (!URL.canParse(href)) return null;

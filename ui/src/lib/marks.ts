@@ -50,7 +50,7 @@ export const roundClasses: readonly RoundStyle[] = [
 ];
 
 /** Facts about a round that decide its class. */
-export type RoundOutcome = Pick<RoundEvent, 'drafted' | 'draft' | 'tokens' | 'rejected' | 'round'>;
+type RoundOutcome = Pick<RoundEvent, 'drafted' | 'draft' | 'tokens' | 'rejected' | 'round'>;
 
 /** The class of a round. */
 export function roundClassOf({ drafted, draft, tokens, rejected, round }: RoundOutcome): RoundClass {

@@ -4,7 +4,7 @@ import type { OptionName, MethodOptions } from './ipc/schema.gen';
 import { ungrouped } from './typedNumber';
 
 /** Upper limits of the loaded models and the engine. */
-export interface OptionLimits {
+interface OptionLimits {
   /** Tokens of the context. */
   readonly context: number;
   /** Most tokens of a draft. */

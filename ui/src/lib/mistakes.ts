@@ -38,7 +38,7 @@ export function tokensOfRound(alpha: number, depth: number, random: Uniform): nu
 }
 
 /** Distributions of two tokens in a row over two words. Each row of `next` follows that word. */
-export interface TwoTokens {
+interface TwoTokens {
   p: readonly number[];
   q: readonly number[];
   next: readonly (readonly number[])[];

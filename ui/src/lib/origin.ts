@@ -14,7 +14,7 @@ interface Mark {
 }
 
 /** Style and texts of an origin. */
-export type OriginStyle = Readonly<Mark & Named>;
+type OriginStyle = Readonly<Mark & Named>;
 
 const marks: readonly Mark[] = [
   { origin: 'accepted', colour: '--origin-accepted', underline: 'solid' },

@@ -10,7 +10,7 @@ export const samplers = ['speculative', 'one_try', 'von_neumann'] as const;
 export type SamplerName = (typeof samplers)[number];
 
 /** Heights of the target, and weights of the proposal. Both have one element per token, none negative. */
-export interface Problem {
+interface Problem {
   heights: readonly number[];
   weights: readonly number[];
   /** Envelope, as a multiple of the lowest possible one. */

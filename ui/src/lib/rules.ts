@@ -20,7 +20,7 @@ export const acceptanceRules: readonly AcceptanceRule[] = [
 ];
 
 /** Numbers of the lossy rules. */
-export type RuleNumber = 'epsilon' | 'delta' | 'lenience';
+type RuleNumber = 'epsilon' | 'delta' | 'lenience';
 
 /** Range of the numbers of the lossy rules. The engine takes any number above 0, up to 1. */
 export const ruleNumberRange = { min: 0.01, max: 1, step: 0.01, digits: 2 } as const;

@@ -5,7 +5,7 @@ import type { LaneReport } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
 /** A verdict in parts: headline, explanation, and where the time went. */
-export interface VerdictWords {
+interface VerdictWords {
   head: string;
   why: string;
   loss: string;

@@ -4,7 +4,7 @@
 import { getContext, setContext } from 'svelte';
 import type { TokenMark } from '../../lib/state/answer.svelte';
 
-export interface AnswerContext {
+interface AnswerContext {
   /** Style of a token; null for text that is no answer. */
   markOf: (token: number, skipped?: number) => TokenMark | null;
   /** Index of the token that Tab reaches. */

@@ -3,7 +3,7 @@
 
 import type { Action } from 'svelte/action';
 
-export interface FormulaText {
+interface FormulaText {
   tex: string;
   display: boolean;
 }

@@ -2,7 +2,7 @@
 
 import { causeText } from '../../lib/errors';
 import { formatBytes, formatParameters } from '../../lib/format';
-import type { DraftOffer, FitVerdict, HeadOffer, LowBitOffer, ModelEntry } from '../../lib/ipc/schema.gen';
+import type { DraftOffer, DraftOffers, FitVerdict, HeadOffer, LowBitOffer, ModelEntry } from '../../lib/ipc/schema.gen';
 import { shortcut } from '../../lib/platform';
 import { fileLines, type LibraryState } from '../../lib/state/library.svelte';
 import { shortAddress } from '../../lib/state/servers.svelte';
@@ -44,24 +44,17 @@ function targetRows(context: TitleBarContext): PickerRow[] {
   const words = language.strings.library.picker;
   const recent = models.recent.filter(({ problem }) => problem === null);
   const rest = library.models.filter((model) => !recent.includes(model)).toSorted(byTitle);
-  const rows = [...recent, ...rest].map((model, i): PickerRow => ({
+  const row = (model: ModelEntry): PickerRow => ({
     ...modelRow(library, model),
     chosen: !answerer.server && model.path === models.loaded?.target.path,
     disabled: problemOf(model) || work.running,
-    heading:
-      i === 0 && recent.length > 0
-        ? words.recent
-        : i === recent.length
-          ? recent.length > 0
-            ? words.all
-            : language.strings.models.target.heading
-          : undefined,
     run: () => void answerer.useLoaded(model),
-  }));
+  });
   const unload = way('unload', words.unload, () => void models.unload(), work.running);
   return [
-    ...rows,
-    ...serverRows(context),
+    ...headed(recent.map(row), words.recent),
+    ...headed(rest.map(row), recent.length > 0 ? words.all : language.strings.models.target.heading),
+    ...headed(serverRows(context), language.strings.library.parts.servers),
     ...(models.loaded ? [unload] : []),
     { ...way('open-target', language.strings.models.target.open, () => void answerer.openTarget(), work.running), aside: shortcut('O') },
     way('open-servers', words.openServers, () => navigation.showLibrary('servers')),
@@ -71,8 +64,7 @@ function targetRows(context: TitleBarContext): PickerRow[] {
 
 /** The models of servers. */
 function serverRows({ servers, work }: TitleBarContext): PickerRow[] {
-  const heading = language.strings.library.parts.servers;
-  const rows = servers.list.flatMap(({ address }) =>
+  return servers.list.flatMap(({ address }) =>
     servers.modelsOf(address).map(({ id }): PickerRow => ({
       id: `${address} ${id}`,
       name: id,
@@ -86,103 +78,24 @@ function serverRows({ servers, work }: TitleBarContext): PickerRow[] {
       run: () => servers.choose({ address, model: id }),
     })),
   );
-  return rows.map((row, i) => (i === 0 ? { ...row, heading } : row));
 }
 
-/** Suitable drafts first, then the others with the reason. */
 function draftRows(context: TitleBarContext): PickerRow[] {
-  const { drafting: pairing, library, modelList, models, navigation, work } = context;
+  const { drafting, library, modelList, models, navigation, work } = context;
   const words = language.strings.library.picker;
   const target = models.loaded?.target.path;
-  const offers = pairing.target?.path === target ? pairing.offers : null;
-  const row = (model: ModelEntry): PickerRow => ({
-    ...modelRow(library, model),
-    chosen: model.path === models.loaded?.draft?.path,
-    disabled: problemOf(model) || work.running,
-    run: () => void models.useDraft(model.path, library.titleOf(model)),
-  });
-  const offered = (list: readonly DraftOffer[], suitable: boolean) =>
-    list.flatMap((offer, i): PickerRow[] => {
-      const model = library.at(offer.path);
-      if (!model) return [];
-      const note = suitable ? draftGain(offer) : verdictWords(offer.verdict);
-      return [
-        {
-          ...row(model),
-          note,
-          fit: suitable ? offer.fit : undefined,
-          disabled: !suitable || offer.fit === 'too_large' || work.running,
-          heading: i === 0 ? (suitable ? words.suits : words.others) : undefined,
-        },
-      ];
-    });
-  const headRow = (head: HeadOffer, heading: string | undefined): PickerRow => ({
-    id: head.path,
-    name: head.name,
-    aside: formatBytes(head.size_bytes),
-    note: head.problem === null ? [headWords(head), gainWords(null, head.predicted)].filter(Boolean).join(', ') : causeText(head.problem),
-    fit: head.problem === null ? head.fit : undefined,
-    chosen: head.path === models.loaded?.head?.path,
-    disabled: head.problem !== null || head.fit === 'too_large' || work.running,
-    heading,
-    way: false,
-    lines: fileLines(head),
-    alias: head.kind,
-    testid: 'head-offer',
-    run: () => void models.useHead(head.path, head.name),
-  });
-  const headed = (heads: readonly HeadOffer[], heading: string | undefined) =>
-    heads.map((head, i) => headRow(head, i === 0 ? heading : undefined));
-  const own = offers?.own_head;
-  const loadsAlone = () => void models.useDraft(null, models.loaded ? library.titleOf(models.loaded.target) : '');
-  /** The layer in the target's own file, which drafts without a draft model and a head. */
-  const ownRows: PickerRow[] = own
-    ? [
-        {
-          ...headRow(own, words.heads),
-          name: language.strings.models.ownDrafter,
-          note: [own.kind, gainWords(null, own.predicted)].filter(Boolean).join(', '),
-          chosen: models.loaded !== null && models.loaded.draft === null && !models.loaded.head,
-          testid: 'own-head-offer',
-          run: loadsAlone,
-        },
-      ]
-    : [];
-  const suited = offers ? pairing.suited.filter(({ path }) => path !== null) : [];
-  const lowBitRow = (copy: LowBitOffer): PickerRow => ({
-    id: copy.path,
-    name: language.strings.library.offers.lowBit.title,
-    aside: formatBytes(copy.size_bytes),
-    note: gainWords(copy.measured, copy.predicted),
-    fit: copy.fit,
-    chosen: copy.path === models.loaded?.draft?.path,
-    disabled: copy.fit === 'too_large' || work.running,
-    heading: suited.length === 0 ? words.suits : undefined,
-    way: false,
-    testid: 'low-bit-offer',
-    run: () => void models.useDraft(copy.path, language.strings.library.offers.lowBit.title),
-  });
-  /** The low-bit copy, if it was written or promises a speedup. */
-  const lowBit = offers?.low_bit;
-  const lowBitRows = lowBit && (lowBit.written || lowBit.predicted.depth > 0) ? [lowBitRow(lowBit)] : [];
-  const without = way('without-draft-model', language.strings.models.withoutDraft, loadsAlone, work.running);
-  const unsuited = offers ? offered(pairing.unsuited, false) : [];
+  const offers = drafting.target?.path === target ? drafting.offers : null;
   // Until the offers are known, any model may be a draft.
   const rows = offers
-    ? [
-        ...offered(suited, true),
-        ...lowBitRows,
-        ...ownRows,
-        ...headed(pairing.suitedHeads, own ? undefined : words.heads),
-        ...unsuited,
-        ...headed(pairing.unsuitedHeads, unsuited.length === 0 ? words.others : undefined),
-      ]
-    : library.models
-        .filter(({ path }) => path !== target)
-        .map((model, i) => ({ ...row(model), heading: i === 0 ? language.strings.models.draft.heading : undefined }));
+    ? offeredRows(context, offers)
+    : headed(
+        library.models.filter(({ path }) => path !== target).map((model) => draftRow(context, model)),
+        language.strings.models.draft.heading,
+      );
+  const without = way('without-draft-model', language.strings.models.withoutDraft, () => loadAlone(context), work.running);
   return [
     ...rows,
-    ...(!own && (models.loaded?.draft || models.loaded?.head) ? [without] : []),
+    ...(!offers?.own_head && (models.loaded?.draft || models.loaded?.head) ? [without] : []),
     way('open-draft', language.strings.models.draft.open, () => void models.openDraft(), work.running),
     way('open-library', words.openLibrary, () => {
       navigation.showLibrary();
@@ -190,6 +103,99 @@ function draftRows(context: TitleBarContext): PickerRow[] {
     }),
   ];
 }
+
+/** Suitable drafts and heads first, then the others with the reason. */
+function offeredRows(context: TitleBarContext, { own_head, low_bit }: DraftOffers): PickerRow[] {
+  const { suited, suitedHeads, unsuited, unsuitedHeads } = context.drafting;
+  const words = language.strings.library.picker;
+  // An unwritten copy is offered only if it promises a speedup.
+  const offersLowBit = low_bit && (low_bit.written || low_bit.predicted.depth > 0);
+  return [
+    ...headed([...draftOfferRows(context, suited, true), ...(offersLowBit ? [lowBitRow(context, low_bit)] : [])], words.suits),
+    ...headed([...(own_head ? [ownHeadRow(context, own_head)] : []), ...suitedHeads.map((head) => headRow(context, head))], words.heads),
+    ...headed([...draftOfferRows(context, unsuited, false), ...unsuitedHeads.map((head) => headRow(context, head))], words.others),
+  ];
+}
+
+/** Offered drafts that are listed models. */
+function draftOfferRows(context: TitleBarContext, offers: readonly DraftOffer[], suitable: boolean): PickerRow[] {
+  return offers.flatMap((offer): PickerRow[] => {
+    const model = context.library.at(offer.path);
+    if (!model) return [];
+    return [
+      {
+        ...draftRow(context, model),
+        note: suitable ? draftGain(offer) : verdictWords(offer.verdict),
+        fit: suitable ? offer.fit : undefined,
+        disabled: !suitable || offer.fit === 'too_large' || context.work.running,
+      },
+    ];
+  });
+}
+
+function draftRow({ library, models, work }: TitleBarContext, model: ModelEntry): PickerRow {
+  return {
+    ...modelRow(library, model),
+    chosen: model.path === models.loaded?.draft?.path,
+    disabled: problemOf(model) || work.running,
+    run: () => void models.useDraft(model.path, library.titleOf(model)),
+  };
+}
+
+function lowBitRow({ models, work }: TitleBarContext, copy: LowBitOffer): PickerRow {
+  const { title } = language.strings.library.offers.lowBit;
+  return {
+    id: copy.path,
+    name: title,
+    aside: formatBytes(copy.size_bytes),
+    note: gainWords(copy.measured, copy.predicted),
+    fit: copy.fit,
+    chosen: copy.path === models.loaded?.draft?.path,
+    disabled: copy.fit === 'too_large' || work.running,
+    way: false,
+    testid: 'low-bit-offer',
+    run: () => void models.useDraft(copy.path, title),
+  };
+}
+
+function headRow({ models, work }: TitleBarContext, head: HeadOffer): PickerRow {
+  const suitable = head.problem === null;
+  return {
+    id: head.path,
+    name: head.name,
+    aside: formatBytes(head.size_bytes),
+    note: head.problem === null ? [headWords(head), gainWords(null, head.predicted)].filter(Boolean).join(', ') : causeText(head.problem),
+    fit: suitable ? head.fit : undefined,
+    chosen: head.path === models.loaded?.head?.path,
+    disabled: !suitable || head.fit === 'too_large' || work.running,
+    way: false,
+    lines: fileLines(head),
+    alias: head.kind,
+    testid: 'head-offer',
+    run: () => void models.useHead(head.path, head.name),
+  };
+}
+
+/** The layer in the target's own file, which drafts without a draft model and a head. */
+function ownHeadRow(context: TitleBarContext, head: HeadOffer): PickerRow {
+  const { loaded } = context.models;
+  return {
+    ...headRow(context, head),
+    name: language.strings.models.ownDrafter,
+    note: [head.kind, gainWords(null, head.predicted)].filter(Boolean).join(', '),
+    chosen: loaded !== null && loaded.draft === null && !loaded.head,
+    testid: 'own-head-offer',
+    run: () => loadAlone(context),
+  };
+}
+
+/** Loads the target again, without a draft model or head. */
+function loadAlone({ library, models }: TitleBarContext): void {
+  void models.useDraft(null, models.loaded ? library.titleOf(models.loaded.target) : '');
+}
+
+/** A group of rows with its heading. */
+const headed = (rows: readonly PickerRow[], heading: string): PickerRow[] => rows.map((row, i) => (i === 0 ? { ...row, heading } : row));
 
 function draftGain({ measured, predicted, recommended, verdict }: DraftOffer): string {
   const words = language.strings.library.offers;

@@ -27,6 +27,9 @@ export class SilentHost implements Host {
   async openLink(_href: string): Promise<void> {}
 }
 
+/** Resolves once pending answers of a host have arrived. */
+export const settled = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
+
 /** Default sampling: the distribution unchanged. */
 export const sampling: SamplingParams = {
   temperature: 1,

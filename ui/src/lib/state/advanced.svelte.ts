@@ -58,7 +58,7 @@ export class AdvancedSettings {
     return { presencePenalty, frequencyPenalty, stop, biases: bias.kept() };
   }
 
-  /** Applies kept settings. `clamp` returns the nearest allowed value, and `stops` is the highest number of stop strings. */
+  /** Applies kept settings. `clamp` returns the nearest allowed value, `stops` is the most stop strings allowed. */
   restore(kept: Partial<KeptAdvanced>, clamp: (name: string, value: number) => number, stops: number): void {
     this.presencePenalty = clamp('presence_penalty', kept.presencePenalty ?? this.presencePenalty);
     this.frequencyPenalty = clamp('frequency_penalty', kept.frequencyPenalty ?? this.frequencyPenalty);

@@ -203,12 +203,12 @@ describe('an answer', () => {
         return super.invoke(command, args);
       }
     })();
-    const { chat } = createWindow(host);
-    await chat.models.start();
-    await chat.advanced.bias.add('the');
-    expect(chat.advanced.bias.byToken).toEqual({ 12: -5 });
-    await chat.models.unload();
-    await chat.conversation.ask('one');
+    const { advanced, conversation, models } = createWindow(host);
+    await models.start();
+    await advanced.bias.add('the');
+    expect(advanced.bias.byToken).toEqual({ 12: -5 });
+    await models.unload();
+    await conversation.ask('one');
     expect(host.named('answer')).toMatchObject([{ request: { settings: { sampling: { logit_bias: { 34: -5 } } } } }]);
   });
 });

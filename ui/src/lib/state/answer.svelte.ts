@@ -26,10 +26,10 @@ import type { MarkdownBlock } from '../text/markdown/nodes';
 import { closing, endsUnbegunThought, Thinking, type ThinkingSpan } from '../text/thinking';
 
 /** Phase of an answer. */
-export type AnswerPhase = 'waiting' | 'prefill' | 'streaming' | 'finished' | 'failed' | 'interrupted';
+type AnswerPhase = 'waiting' | 'prefill' | 'streaming' | 'finished' | 'failed' | 'interrupted';
 
 /** Origin of the answer, as the engine reported when it started. */
-export interface AnswerSetup {
+interface AnswerSetup {
   method: Method;
   target: string;
   draft: string | null;
@@ -49,7 +49,7 @@ export interface AnswerSetup {
 }
 
 /** The server that writes an answer, in place of the loaded models. */
-export interface AnswerServer {
+interface AnswerServer {
   address: string;
   kind: ServerKind;
   model: string;
@@ -62,7 +62,7 @@ export interface Progress {
 }
 
 /** A method that failed and is disabled for the rest of the answer. */
-export interface DroppedDraft {
+interface DroppedDraft {
   method: Method;
   error: ErrorInfo;
 }
@@ -99,7 +99,7 @@ export interface TokenMark {
 }
 
 /** Times of a round as positions on a bar. */
-export interface RoundShares {
+interface RoundShares {
   /** End of drafting, in percent of the round. */
   proposed: string;
   /** End of the target pass. */
@@ -283,25 +283,7 @@ export class Answer {
   #applyOne(event: GenerationEvent, counts: MarkCounts): void {
     switch (event.type) {
       case 'started':
-        this.phase = 'prefill';
-        this.#firstRound = Math.max(0, ...this.#facts.keys(), ...this.#rounds.slice(-1)) + (this.#rounds.length > 0 ? 1 : 0);
-        // The prefix of the answer is part of the prompt.
-        this.#begun = this.#tokens.length;
-        this.#parkedRounds = 0;
-        this.droppedDrafts = [];
-        this.setup = {
-          method: event.method,
-          target: event.target,
-          draft: event.draft,
-          device: event.device,
-          maxDraft: event.max_draft,
-          promptTokens: event.prompt_tokens,
-          dropped: event.dropped_messages,
-          contextLength: event.context_length,
-          rule: event.rule,
-          seed: event.seed,
-          templateNote: event.template_note ?? null,
-        };
+        this.#start(event);
         break;
       case 'server_started':
         this.phase = 'prefill';
@@ -344,6 +326,28 @@ export class Answer {
         this.givenUp = true;
         break;
     }
+  }
+
+  #start(event: Extract<GenerationEvent, { type: 'started' }>): void {
+    this.phase = 'prefill';
+    this.#firstRound = Math.max(0, ...this.#facts.keys(), ...this.#rounds.slice(-1)) + (this.#rounds.length > 0 ? 1 : 0);
+    // The prefix of the answer is part of the prompt.
+    this.#begun = this.#tokens.length;
+    this.#parkedRounds = 0;
+    this.droppedDrafts = [];
+    this.setup = {
+      method: event.method,
+      target: event.target,
+      draft: event.draft,
+      device: event.device,
+      maxDraft: event.max_draft,
+      promptTokens: event.prompt_tokens,
+      dropped: event.dropped_messages,
+      contextLength: event.context_length,
+      rule: event.rule,
+      seed: event.seed,
+      templateNote: event.template_note ?? null,
+    };
   }
 
   #applyRound(round: RoundEvent, counts: MarkCounts): void {

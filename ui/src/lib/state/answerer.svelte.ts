@@ -6,11 +6,11 @@ import type { ServerChoice } from './preferences.svelte';
 import type { Servers } from './servers.svelte';
 
 /** Other state that the choice depends on. */
-export interface AnswererDependencies {
+interface AnswererDependencies {
   models: Models;
   servers: Pick<Servers, 'chosen' | 'choose'>;
   /** Prepares what the loaded models need. */
-  prepare?: () => Promise<void>;
+  prepare: () => Promise<void>;
 }
 
 /** The answerer. */
@@ -72,6 +72,6 @@ export class Answerer {
   async prepare(): Promise<void> {
     if (this.server) return;
     await this.#on.models.restore();
-    await this.#on.prepare?.();
+    await this.#on.prepare();
   }
 }

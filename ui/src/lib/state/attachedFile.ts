@@ -1,6 +1,7 @@
 // A text file of the next question: its size, the name it is shown and sent under, and its stored form. No DOM.
 
 import type { Attachment, ReadAttachment } from '../ipc/schema.gen';
+import { partsOf } from '../paths';
 
 /** A file of the next question. */
 export interface AttachedFile extends ReadAttachment {
@@ -20,16 +21,16 @@ export interface KeptFile {
 /** Size of a file's text, in bytes. */
 export const bytesOf = ({ text }: Attachment): number => new TextEncoder().encode(text).length;
 
-/** Folders and name of a file. */
-const partsOf = ({ path, attachment }: AttachedFile): string[] => path?.split(/[\\/]/).filter((part) => part !== '') ?? [attachment.name];
+/** Folders and name of a file, as far as known. */
+const placeOf = ({ path, attachment }: AttachedFile): string[] => (path === null ? [attachment.name] : partsOf(path));
 
 /** Shortest name of a file that no other has: its own, else with as many folders as needed. */
 export function shownName(file: AttachedFile, files: readonly AttachedFile[]): string {
   const { name } = file.attachment;
-  const parts = partsOf(file);
+  const parts = placeOf(file);
   const rivals = files
     .filter((other) => other !== file && other.attachment.name === name)
-    .map(partsOf)
+    .map(placeOf)
     // The same file is no rival: no folder differs.
     .filter((other) => other.join('/') !== parts.join('/'));
   const end = (of: readonly string[], depth: number) => of.slice(-depth).join('/');

@@ -15,7 +15,7 @@ import type { Settings } from './settings.svelte';
 import type { Place } from './thread.svelte';
 
 /** Other state and functions of the window that attaching needs. */
-export interface AttachmentDependencies {
+interface AttachmentDependencies {
   conversation: Pick<ActiveConversation, 'place'>;
   messageDrafts: MessageDrafts;
   models: Pick<Models, 'loaded'>;

@@ -47,10 +47,10 @@ async function make(files: FileHost['files'], loaded = new FileHost().loaded) {
   const host = new FileHost();
   host.loaded = loaded;
   host.files = files;
-  const { chat, notices } = createWindow(host);
-  await chat.models.start();
-  await chat.attachments.choose();
-  return { host, notices, ...chat, names: () => chat.attachments.files.map(({ attachment }) => attachment.name) };
+  const window = createWindow(host);
+  await window.models.start();
+  await window.attachments.choose();
+  return { ...window, host, names: () => window.attachments.files.map(({ attachment }) => attachment.name) };
 }
 
 describe('attached files', () => {

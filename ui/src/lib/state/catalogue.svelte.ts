@@ -11,7 +11,7 @@ import type { LibraryState } from './library.svelte';
 export const memoryClasses = ['gb8', 'gb16', 'gb24_to36', 'gb48', 'gb96'] as const satisfies readonly MemoryClass[];
 
 /** Models of the catalogue for one memory class. */
-export interface CatalogueGroup {
+interface CatalogueGroup {
   memoryClass: MemoryClass;
   targets: readonly CatalogueModel[];
   /** Drafts that no target recommends. */
@@ -35,10 +35,10 @@ export const pairBytes = ({ target, draft }: Pair): number | null =>
   target.size_bytes === null || draft.size_bytes === null ? null : target.size_bytes + draft.size_bytes;
 
 /** Availability of a model: here, being downloaded, halted (failed or paused), or only on the hub. */
-export type Whereabouts = { kind: 'here'; path: string } | { kind: 'coming' | 'halted'; download: Download } | { kind: 'there' };
+type Whereabouts = { kind: 'here'; path: string } | { kind: 'coming' | 'halted'; download: Download } | { kind: 'there' };
 
 /** A file of the hub. */
-export interface HubFileRequest {
+interface HubFileRequest {
   repository: string;
   file: string;
   /** Total size of all parts; null if not known exactly. */

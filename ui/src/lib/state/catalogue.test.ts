@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
 import { ReplayLibrary, type RecordedLibrary } from '../../../../tests/ui/replay/library';
+import { settled } from '../host/testing';
 import { dispatch } from '../ipc/commands';
 import { CatalogueState, nameOf, nameOfFile } from './catalogue.svelte';
 import { Downloads } from './downloads.svelte';
@@ -23,7 +24,11 @@ function make(own: Partial<RecordedLibrary> = {}) {
   };
   const host = { invoke } as unknown as Host;
   const library = new LibraryState(host);
-  const downloads: Downloads = new Downloads(host, { begun: () => void catalogue.askHubAgain() }, { after: () => () => {} });
+  const downloads: Downloads = new Downloads(
+    host,
+    { arrived: () => {}, begun: () => void catalogue.askHubAgain() },
+    { after: () => () => {} },
+  );
   const catalogue = new CatalogueState(host, library, downloads);
   void engine.handlers.watch_library({}, (event) => event.kind === 'download' && downloads.onEvent(event));
   return {
@@ -38,8 +43,6 @@ function make(own: Partial<RecordedLibrary> = {}) {
     hold: () => (holding = true),
   };
 }
-
-const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 describe('a typed repository', () => {
   it('is passed to the engine unchanged, which knows the hosts of the hub', async () => {

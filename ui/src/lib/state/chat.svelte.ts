@@ -15,12 +15,12 @@ import type { Turn } from './thread.svelte';
 import type { Work } from './work.svelte';
 
 /** A search hit to scroll to. */
-export interface ScrollTarget {
+interface ScrollTarget {
   message: number;
 }
 
 /** Other state of the chat. */
-export interface ChatDependencies {
+interface ChatDependencies {
   conversation: ActiveConversation;
   conversations: Conversations;
   messageDrafts: MessageDrafts;

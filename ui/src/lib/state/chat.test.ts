@@ -10,11 +10,10 @@ afterEach(() => setLanguage('en'));
 async function make() {
   const host = new KeepingHost();
   const window = createWindow(host);
-  await window.chat.models.start();
-  await window.chat.conversations.refresh();
-  const { messageDrafts, notices, start } = window;
-  const listed = () => window.chat.conversations.entries.map(({ id }) => id);
-  return { ...window.chat, host, listed, messageDrafts, notices, start };
+  await window.models.start();
+  await window.conversations.refresh();
+  const listed = () => window.conversations.entries.map(({ id }) => id);
+  return { ...window, host, listed };
 }
 
 const entry = (id: number): ConversationEntry => entries[id - 1]!;

@@ -87,7 +87,7 @@ export class Comparison {
   #loadsPair = false;
 
   /** `changed` is called at the end, however it ended: the history and the loaded models may have changed. */
-  constructor(host: Host, changed: () => void = () => {}, pace: Pace = pagePace) {
+  constructor(host: Host, changed: () => void, pace: Pace = pagePace) {
     this.#host = host;
     this.#changed = changed;
     this.#pace = pace;

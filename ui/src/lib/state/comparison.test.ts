@@ -176,7 +176,7 @@ describe('a comparison', () => {
     const busy: ErrorInfo = { code: 'busy', message: 'An answer is being written.' };
     const host = new SpokenHost();
     host.refusal = busy;
-    const comparison = new Comparison(host);
+    const comparison = new Comparison(host, () => {});
     await comparison.start(request);
     expect([comparison.running, comparison.error]).toEqual([false, busy]);
     const other = await begin();

@@ -12,17 +12,17 @@ import { language } from '../strings/index.svelte';
 import type { Missing, PromptKind } from '../strings/keys';
 
 /** State of the chat that the form depends on. */
-export interface ChatSide {
+interface ChatSide {
   /** Settings of the chat, used until they are changed here. */
   settings: Settings;
   /** `true` if an answer keeps the engine busy. */
   busy: () => boolean;
   /** `true` if the server is in the list. */
-  hasServer?: (address: string) => boolean;
+  hasServer: (address: string) => boolean;
 }
 
 /** Other state that the form uses. */
-export interface PlanParts {
+interface PlanParts {
   models: Models;
   choices: LaneModelChoices;
   suite: OwnSuite;
@@ -122,7 +122,7 @@ export class ComparisonPlan {
   /** Model of a server that answers next to the lanes; null for none, and once the server was removed. */
   get server(): ServerChoice | null {
     const chosen = this.#server;
-    return chosen && (this.#chat.hasServer?.(chosen.address) ?? true) ? chosen : null;
+    return chosen && this.#chat.hasServer(chosen.address) ? chosen : null;
   }
 
   set server(choice: ServerChoice | null) {
@@ -136,8 +136,8 @@ export class ComparisonPlan {
     this.#chat = chat;
   }
 
-  /** Copies the chat's settings, unless they were changed here. Called when the form is shown or the models change. Lanes
-   * that were changed here stay, also if the models cannot run them. */
+  /** Copies the chat's settings, unless they were changed here. Called when the form is shown or the models change.
+   * Lanes that were changed here stay, also if the models cannot run them. */
   arrive(): void {
     const { info, loaded } = this.#models;
     if (!info) return;
@@ -210,8 +210,8 @@ export class ComparisonPlan {
     return (this.#chat.settings.advanced?.changed ?? 0) > 0;
   }
 
-  /** `true` if biases of the chat are left out. Either a lane has another target than the loaded one, or a text is several
-   * tokens of the loaded one. */
+  /** `true` if biases of the chat are left out. Either a lane has another target than the loaded one, or a text is
+   * several tokens of the loaded one. */
   get leavesBiasesOut(): boolean {
     const bias = this.#chat.settings.advanced?.bias;
     const { entries = [], byToken = {} } = bias ?? {};

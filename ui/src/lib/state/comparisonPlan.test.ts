@@ -7,16 +7,16 @@ import { ComparisonPlan } from './comparisonPlan.svelte';
 import { LaneModelChoices } from './laneModels.svelte';
 import { LibraryState } from './library.svelte';
 import { LogitBias } from './logitBias.svelte';
-import { Models } from './models.svelte';
 import { Settings } from './settings.svelte';
 import { OwnSuite } from './suiteFile.svelte';
+import { modelsOn } from './testing';
 
 function make(methods: LoadedModels['methods'] = ['plain', 'draft-model', 'ngram', 'suffix'], advanced: AdvancedSettings | null = null) {
   const settings = new Settings(advanced);
   const answers: Record<string, unknown> = {};
   const host = { invoke: (command: string) => Promise.resolve(answers[command] ?? null) } as unknown as Host;
   const library = new LibraryState(host);
-  const models = new Models(host, settings, { library });
+  const models = modelsOn(host, settings, { library });
   models.info = app.info as unknown as AppInfo;
   models.loaded = { ...(app.info.loaded as unknown as LoadedModels), methods };
   settings.adopt(models.info);

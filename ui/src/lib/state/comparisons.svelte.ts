@@ -14,7 +14,7 @@ export const comparisonFormats = Object.keys(endings) as ComparisonFormat[];
 
 /** The comparisons of this machine. */
 export class Comparisons extends KeptList<ComparisonEntry> {
-  constructor(host: Host, notify?: (text: string) => void) {
+  constructor(host: Host, notify: (text: string) => void) {
     super(host, () => call(host, 'list_comparisons', {}), notify);
   }
 

@@ -10,12 +10,11 @@ import { language } from '../strings/index.svelte';
 import { Answer } from './answer.svelte';
 import { AnswerLoader } from './answerLoader';
 import { pagePace, type Pace } from './frame';
-import { Preferences } from './preferences.svelte';
 import { QuestionQueue, type Queued } from './questionQueue.svelte';
 import { RunningAnswer } from './runningAnswer';
 import type { Settings } from './settings.svelte';
 import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Place, type Question, type Refused, type Turn } from './thread.svelte';
-import { MessageDrafts } from './messageDrafts.svelte';
+import type { MessageDrafts } from './messageDrafts.svelte';
 
 /** A refused question, and why. */
 interface Refusal {
@@ -38,15 +37,15 @@ export interface ConversationCallbacks {
   /** Called when it was created or changed. */
   changed: () => void;
   /** Loads the models for an answer. Rejects if that is impossible. */
-  ready?: () => Promise<void>;
+  ready: () => Promise<void>;
   /** The answerer, for the request; undefined for the loaded models. */
-  by?: () => AnsweredBy | undefined;
+  by: () => AnsweredBy | undefined;
   /** Names of the answerer, as the engine stores them. */
-  writer?: () => Pick<AnswerSettings, 'target' | 'draft' | 'server'> | null;
+  writer: () => Pick<AnswerSettings, 'target' | 'draft' | 'server'> | null;
   /** Called when a question was refused in a conversation that is no longer on screen, where its text is kept. */
-  refusedElsewhere?: (error: ErrorInfo) => void;
+  refusedElsewhere: (error: ErrorInfo) => void;
   /** Called when the queue stopped at a question of a conversation, which is null while it is new. */
-  queueStopped?: (error: ErrorInfo, conversation: number | null) => void;
+  queueStopped: (error: ErrorInfo, conversation: number | null) => void;
 }
 
 /** The conversation on screen. */
@@ -92,18 +91,12 @@ export class ActiveConversation {
   readonly #thinking = new Map<number, Thinking | null>();
   #unnumbered = 0;
 
-  constructor(
-    host: Host,
-    settings: Settings,
-    pace: Pace = pagePace,
-    callbacks: ConversationCallbacks = { changed: () => {} },
-    messageDrafts: MessageDrafts = new MessageDrafts(new Preferences(host), pace.clock),
-  ) {
+  constructor(host: Host, settings: Settings, messageDrafts: MessageDrafts, callbacks: ConversationCallbacks, pace: Pace = pagePace) {
     this.#host = host;
     this.#settings = settings;
-    this.#pace = pace;
-    this.#callbacks = callbacks;
     this.#messageDrafts = messageDrafts;
+    this.#callbacks = callbacks;
+    this.#pace = pace;
     this.#queue = new QuestionQueue(messageDrafts);
     this.#answers = new AnswerLoader(host, pace, {
       thread: () => this.#thread,
@@ -194,8 +187,8 @@ export class ActiveConversation {
     if (thread === this.#thread) this.#messageDrafts.move(null, thread.name);
   }
 
-  /** Takes the name of a conversation without a number back, so that it is found as the new conversation. Returns its thread,
-   * which is the one on screen if that is new too. */
+  /** Takes the name of a conversation without a number back, so that it is found as the new conversation. Returns
+   * its thread, which is the one on screen if that is new too. */
   #unname(thread: Thread): Thread {
     if (thread.id !== null || thread.name === null) return thread.place === this.place ? this.#thread : thread;
     this.#messageDrafts.move(thread.name, null);
@@ -212,8 +205,8 @@ export class ActiveConversation {
     return at < 0 ? null : at + 1;
   }
 
-  /** Removes a question from the queue, and puts it back into an empty composer. Else it stays in its place, with the note
-   * that it was removed. */
+  /** Removes a question from the queue, and puts it back into an empty composer. Else it stays in its place, with
+   * the note that it was removed. */
   cancelQueued(turn: Turn): void {
     const asked = this.#queue.remove(turn);
     if (!asked) return;
@@ -238,8 +231,8 @@ export class ActiveConversation {
     this.#show(thread);
   }
 
-  /** Asks the next question of the queue, unless an answer is being written. If any question would be refused, the queue
-   * stops there. */
+  /** Asks the next question of the queue, unless an answer is being written. If any question would be refused, the
+   * queue stops there. */
   async askQueued(): Promise<void> {
     const [next] = this.#queue.waiting;
     if (!next || this.running) return;
@@ -249,10 +242,10 @@ export class ActiveConversation {
     if (!refusal) return;
     if (!refusal.any) return this.#keepQuestion(thread, refusal.refused, refusal.error);
     this.#enqueue(thread, turn, true);
-    this.#callbacks.queueStopped?.(refusal.error, thread.id);
+    this.#callbacks.queueStopped(refusal.error, thread.id);
   }
 
-  /** Asks a question in a conversation. Returns the refusal and the question's place; null once the answer has begun. */
+  /** Asks a question in a conversation. Returns the refusal and the question's place; null once the answer began. */
   async #ask(thread: Thread, question: Question): Promise<(Refusal & { refused: Refused }) | null> {
     const { prompt } = question;
     this.#name(thread);
@@ -270,8 +263,8 @@ export class ActiveConversation {
     return refusal && { ...refusal, refused: { turn: refusal.turn, after: parent } };
   }
 
-  /** Replaces a question by an edited one, with its files, on a new branch. If it is refused, the edit stays open. Does nothing
-   * while an answer is written. */
+  /** Replaces a question by an edited one, with its files, on a new branch. If it is refused, the edit stays open.
+   * Does nothing while an answer is written. */
   async edit(turn: Turn, prompt: string): Promise<void> {
     if (this.running) return;
     const thread = this.#thread;
@@ -495,10 +488,10 @@ export class ActiveConversation {
     try {
       const settings = this.#settings.request();
       if (!settings) throw ownError('no_model', language.strings.conversation.noModel);
-      await this.#callbacks.ready?.();
+      await this.#callbacks.ready();
       ready = true;
       // The tokens of biases are those of the models that are loaded now.
-      const by = this.#callbacks.by?.();
+      const by = this.#callbacks.by();
       const { logit_bias } = (this.#settings.request() ?? settings).sampling;
       const asked = {
         asking,
@@ -512,7 +505,7 @@ export class ActiveConversation {
         return answering;
       });
       running.begin(begun);
-      thread.add(asking, begun, { key: turn.key, answer, settings: { ...asked.settings, ...this.#callbacks.writer?.() } });
+      thread.add(asking, begun, { key: turn.key, answer, settings: { ...asked.settings, ...this.#callbacks.writer() } });
       this.#callbacks.changed();
       // It was stopped before the engine had numbered it.
       if (this.stopping && !answer.over) running.stop();
@@ -533,7 +526,7 @@ export class ActiveConversation {
     const thread = this.#unname(asked);
     this.#restoreToComposer(thread.place, refused.turn);
     this.#addRefused(thread, refused);
-    if (thread !== this.#thread) this.#callbacks.refusedElsewhere?.(error);
+    if (thread !== this.#thread) this.#callbacks.refusedElsewhere(error);
   }
 
   /** Puts a question back into a composer without text and files. Returns whether it had room. */
@@ -558,7 +551,7 @@ export class ActiveConversation {
   /** Shows an error where the reader is. */
   #showError(thread: Thread, error: ErrorInfo): void {
     if (thread === this.#thread) thread.error = error;
-    else this.#callbacks.refusedElsewhere?.(error);
+    else this.#callbacks.refusedElsewhere(error);
   }
 
   /** Ends the current answer, and asks the next question. */

@@ -8,13 +8,13 @@ import { language } from '../strings/index.svelte';
 import { fileStem, KeptList } from './keptList.svelte';
 
 /** Conversations of one period, or the pinned ones. */
-export interface ConversationGroup {
+interface ConversationGroup {
   name: string;
   entries: readonly ConversationEntry[];
 }
 
 /** The result of importing files. */
-export interface ImportedFiles {
+interface ImportedFiles {
   /** Number of the last conversation that was added; null for none. */
   readonly added: number | null;
   /** Files that are no exported conversations. */
@@ -22,7 +22,7 @@ export interface ImportedFiles {
 }
 
 /** A part of an excerpt, and whether it matches the search. */
-export interface ExcerptPart {
+interface ExcerptPart {
   text: string;
   found: boolean;
 }
@@ -81,7 +81,7 @@ export class Conversations extends KeptList<ConversationEntry> {
 
   readonly #searches = new Latest();
 
-  constructor(host: Host, notify?: (text: string) => void) {
+  constructor(host: Host, notify: (text: string) => void) {
     super(host, () => call(host, 'list_conversations', {}), notify);
   }
 
@@ -151,8 +151,8 @@ export class Conversations extends KeptList<ConversationEntry> {
     return added;
   }
 
-  /** Imports conversations from files as far as possible. The first error stays. Files that are no exported conversations
-   * are no errors. */
+  /** Imports conversations from files as far as possible. The first error stays. Files that are no exported
+   * conversations are no errors. */
   async importFiles(paths: readonly string[]): Promise<ImportedFiles> {
     let added: number | null = null;
     let failed: ErrorInfo | null = null;

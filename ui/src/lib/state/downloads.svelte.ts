@@ -17,11 +17,11 @@ export const isBusy = ({ phase }: Download): boolean => busyPhases.has(phase);
 export const isHalted = ({ phase }: Download): boolean => phase === 'paused' || phase === 'failed';
 
 /** Callbacks of the downloads. */
-export interface DownloadsCallbacks {
+interface DownloadsCallbacks {
   /** Called when polling found a new model. Otherwise the engine reports the changed library. */
-  arrived?: () => void;
+  arrived: () => void;
   /** Called when one starts or resumes, since the engine has read the hub's token then. */
-  begun?: () => void;
+  begun: () => void;
 }
 
 /** Downloads of models. */
@@ -42,7 +42,7 @@ export class Downloads {
   readonly #callbacks: DownloadsCallbacks;
   #cancelTimer: () => void = () => {};
 
-  constructor(host: Host, callbacks: DownloadsCallbacks = {}, clock: Clock = pageClock) {
+  constructor(host: Host, callbacks: DownloadsCallbacks, clock: Clock = pageClock) {
     this.#host = host;
     this.#callbacks = callbacks;
     this.#clock = clock;
@@ -73,7 +73,7 @@ export class Downloads {
       const now = this.all.find(({ id }) => id === download.id);
       // An event may be newer than the response.
       if (!now || now === before) this.take(withOne(this.all, download));
-      this.#callbacks.begun?.();
+      this.#callbacks.begun();
     });
   }
 
@@ -86,7 +86,7 @@ export class Downloads {
   resume(id: string): Promise<void> {
     return this.#try(async () => {
       await call(this.#host, 'resume_download', { id });
-      this.#callbacks.begun?.();
+      this.#callbacks.begun();
     });
   }
 
@@ -105,7 +105,7 @@ export class Downloads {
           const done = ({ phase }: Download) => phase === 'done';
           const arrived = all.some((download) => done(download) && this.all.some((before) => before.id === download.id && !done(before)));
           this.take(all);
-          if (arrived) this.#callbacks.arrived?.();
+          if (arrived) this.#callbacks.arrived();
         },
         () => this.#listen(),
       );

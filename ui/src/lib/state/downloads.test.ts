@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Host } from '../host';
+import { settled } from '../host/testing';
 import type { Download, DownloadRequest } from '../ipc/schema.gen';
 import { Downloads, silenceMs } from './downloads.svelte';
 
@@ -52,8 +53,6 @@ function make() {
     know: (all: Download[]) => (known = all),
   };
 }
-
-const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 describe('downloads', () => {
   it('follow the last event, in a stable order', () => {

@@ -3,11 +3,12 @@
 import type { FilesEvent, Host } from '../host';
 import { call } from '../ipc/rpc';
 import { Latest } from '../latest';
+import { nameOf } from '../paths';
 import { language } from '../strings/index.svelte';
 import type { Models } from './models.svelte';
 
 /** Effect of dropping files. */
-export interface DropPlan {
+interface DropPlan {
   /** The model to load. Only one can be. */
   readonly model: string | null;
   /** Files to import as conversations, or else to attach. */
@@ -19,10 +20,10 @@ export interface DropPlan {
 }
 
 /** Role of a dropped model. */
-export type DropRole = 'target' | 'draft';
+type DropRole = 'target' | 'draft';
 
 /** Functions of the window that a drop needs. */
-export interface DropTarget {
+interface DropTarget {
   /** Imports conversations. Returns the files that are none. */
   importFiles: (paths: readonly string[]) => Promise<readonly string[]>;
   attach: (paths: readonly string[]) => Promise<void>;
@@ -40,9 +41,6 @@ export function planOf(paths: readonly string[], folders: readonly string[] = []
   const attachments = paths.filter((path) => !models.includes(path) && !conversations.includes(path));
   return { model: models[0] ?? null, conversations, attachments, rest: models.slice(1) };
 }
-
-/** A file's name without its folders. */
-export const nameOf = (path: string): string => path.split(/[\\/]/).at(-1) ?? path;
 
 /** The current drag over the window. */
 export class Drop {

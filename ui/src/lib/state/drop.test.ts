@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { createWindow } from '../../window';
-import { SilentHost } from '../host/testing';
+import { SilentHost, settled } from '../host/testing';
 import type { LoadRequest } from '../ipc/schema.gen';
 import { planOf } from './drop.svelte';
 
@@ -50,12 +50,10 @@ class AgreeingHost extends SilentHost {
 
 async function make() {
   const host = new AgreeingHost();
-  const { chat, drop, notices } = createWindow(host);
-  await chat.models.start();
-  return { host, drop, notices, ...chat };
+  const window = createWindow(host);
+  await window.models.start();
+  return { ...window, host };
 }
-
-const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 describe('a plan', () => {
   it('loads the first model, imports conversations, attaches other files, and ignores further models', () => {

@@ -8,7 +8,7 @@ import { MarkdownDocument } from '../text/markdown/document';
 import type { MarkdownBlock } from '../text/markdown/nodes';
 
 /** Place of a card: below a result, or below the files of a repository. */
-export type CardPlace = 'result' | 'repository';
+type CardPlace = 'result' | 'repository';
 
 /** A model card. */
 export interface ShownCard {
@@ -23,7 +23,7 @@ export interface ShownCard {
 }
 
 /** Results of a search, and the search that they belong to. */
-export interface FoundModels {
+interface FoundModels {
   search: HubSearch;
   results: readonly HubResult[];
   /** Cursor of the next page; null on the last one. */
@@ -32,7 +32,7 @@ export interface FoundModels {
 
 interface Callbacks {
   /** The hub was asked, so a locked keychain may be open now. */
-  asked?: () => void;
+  asked: () => void;
 }
 
 /** A search of the hub. Answers to earlier searches are dropped. */
@@ -53,7 +53,7 @@ export class HubSearchState {
   readonly #searches = new Latest();
   readonly #cards = new Latest();
 
-  constructor(host: Host, callbacks: Callbacks = {}) {
+  constructor(host: Host, callbacks: Callbacks) {
     this.#host = host;
     this.#callbacks = callbacks;
   }
@@ -100,7 +100,7 @@ export class HubSearchState {
     } catch (thrown) {
       if (isLatest()) this.card = { ...loading, error: toErrorInfo(thrown) };
     } finally {
-      this.#callbacks.asked?.();
+      this.#callbacks.asked();
     }
   }
 
@@ -140,7 +140,7 @@ export class HubSearchState {
       if (before.length === 0) this.found = null;
     } finally {
       if (isLatest()) this.searching = false;
-      this.#callbacks.asked?.();
+      this.#callbacks.asked();
     }
   }
 }

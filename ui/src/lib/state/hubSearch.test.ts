@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Host } from '../host';
+import { settled } from '../host/testing';
 import type { HubCard, HubResult, HubSearch, HubSearchPage } from '../ipc/schema.gen';
 import { HubSearchState } from './hubSearch.svelte';
 
@@ -41,8 +42,6 @@ function make() {
   const names = () => state.found?.results.map(({ repository }) => repository);
   return { state, waiting, names, asked: () => asked };
 }
-
-const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 describe('a search of the hub', () => {
   it('asks for the typed words in the chosen order and format', async () => {

@@ -23,7 +23,7 @@ export class KeptList<Entry> {
   readonly #list: () => Promise<Entry[]>;
   readonly #notify: (text: string) => void;
 
-  constructor(host: Host, list: () => Promise<Entry[]>, notify: (text: string) => void = () => {}) {
+  constructor(host: Host, list: () => Promise<Entry[]>, notify: (text: string) => void) {
     this.host = host;
     this.#list = list;
     this.#notify = notify;

@@ -16,8 +16,8 @@ import type {
 import { Lab } from './lab.svelte';
 import { Answer as Answered } from './answer.svelte';
 import { temperatures, type Answers } from './lab/selection.svelte';
-import { Models } from './models.svelte';
 import { Settings } from './settings.svelte';
+import { modelsOn } from './testing';
 
 type Answer = (args: Record<string, unknown>) => unknown;
 
@@ -84,7 +84,7 @@ function openLab(
   } as unknown as Host;
   const settings = new Settings();
   settings.adopt({ ranges: [], default_sampling: sampling } as unknown as AppInfo);
-  const models = new Models(host, settings);
+  const models = modelsOn(host, settings);
   models.loaded = { target: { path: 'a' }, draft: draft ? { path: 'b' } : null, methods: [] as readonly string[] } as LoadedModels;
   const lab = new Lab(
     host,

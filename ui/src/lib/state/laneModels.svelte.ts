@@ -3,6 +3,7 @@
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { DraftOffers, ErrorInfo, LaneConfig, LaneModels, LoadedModels, ModelEntry, OfferedMethod } from '../ipc/schema.gen';
+import { nameOf } from '../paths';
 import { suits } from './pairing.svelte';
 import type { Models } from './models.svelte';
 
@@ -11,9 +12,6 @@ export interface ModelChoice {
   path: string;
   title: string;
 }
-
-/** Name of the file behind a path. */
-const fileOf = (path: string): string => path.split(/[/\\]/).at(-1) ?? path;
 
 /** Models for the lanes of a comparison. */
 export class LaneModelChoices {
@@ -58,7 +56,7 @@ export class LaneModelChoices {
     const offers = this.#offersOf(lane)?.offers.filter((offer) => suits(offer) && offer.path !== null) ?? [];
     const found = offers.map(({ path, name }) => this.#choice({ path: path ?? '', name }));
     const own = lane.models ? lane.models.draft : this.#models.loaded?.draft?.path;
-    return own === undefined || found.some(({ path }) => path === own) ? found : [this.#choice({ path: own, name: fileOf(own) }), ...found];
+    return own === undefined || found.some(({ path }) => path === own) ? found : [this.#choice({ path: own, name: nameOf(own) }), ...found];
   }
 
   /** Heads for a lane's target, with the one it has. */
@@ -68,14 +66,14 @@ export class LaneModelChoices {
     const own = this.modelsOf(lane)?.head;
     if (own === undefined || found.some(({ path }) => path === own)) return found;
     const { head } = this.#models.loaded ?? {};
-    return [{ path: own, title: own === head?.path ? head.name : fileOf(own) }, ...found];
+    return [{ path: own, title: own === head?.path ? head.name : nameOf(own) }, ...found];
   }
 
   /** Titles in place of the paths of a lane. */
   titled(lane: LaneConfig): LaneConfig {
     if (!lane.models) return lane;
     const { target, draft, head } = lane.models;
-    const titleIn = (all: readonly ModelChoice[], wanted: string) => all.find(({ path }) => path === wanted)?.title ?? fileOf(wanted);
+    const titleIn = (all: readonly ModelChoice[], wanted: string) => all.find(({ path }) => path === wanted)?.title ?? nameOf(wanted);
     return {
       ...lane,
       models: {

@@ -8,7 +8,7 @@ import { Measurement } from './measurement.svelte';
 import type { Models } from './models.svelte';
 
 /** A step of the search: answers to prompts first, then one more skipped layer at a time. */
-export type SkipSearchStep = Extract<SkipSearchEvent, { type: 'answering' | 'trying' }>;
+type SkipSearchStep = Extract<SkipSearchEvent, { type: 'answering' | 'trying' }>;
 
 /** One search at a time, over the loaded target. */
 export class LayerSearch {

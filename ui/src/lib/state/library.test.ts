@@ -2,12 +2,11 @@ import { describe, expect, it } from 'vitest';
 import { library as recorded, models } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
 import { ReplayLibrary } from '../../../../tests/ui/replay/library';
+import { settled } from '../host/testing';
 import { dispatch } from '../ipc/commands';
 import type { ModelEntry } from '../ipc/schema.gen';
 import { LibraryState } from './library.svelte';
 import { ModelList } from './modelList.svelte';
-
-const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 function make() {
   const engine = new ReplayLibrary(structuredClone(recorded), structuredClone(models), '/models');

@@ -26,13 +26,13 @@ describe('a hidden window', () => {
 describe('a damaged file of conversations', () => {
   it('is shown once the engine reports it', async () => {
     const host = new KeepingHost();
-    const { chat, start } = createWindow(host);
+    const { models, start } = createWindow(host);
     await start();
-    expect(chat.models.info?.store_problem ?? null).toBeNull();
+    expect(models.info?.store_problem ?? null).toBeNull();
     const error = { code: 'store', message: 'The file is damaged.' } as const;
     host.info = { ...app.info, store_problem: { error, in_memory: false, accepted: true, replaceable: true, copies: [] } };
     host.sendLibrary({ kind: 'store_problem' });
-    await expect.poll(() => chat.models.info?.store_problem?.error).toEqual(error);
+    await expect.poll(() => models.info?.store_problem?.error).toEqual(error);
   });
 });
 
@@ -40,12 +40,12 @@ describe('the self-test of the GPU', () => {
   it('is shown once it has ended', async () => {
     const host = new KeepingHost();
     host.info = { ...app.info, device: 'metal', gpu: { state: 'running' } };
-    const { chat, start } = createWindow(host);
+    const { models, start } = createWindow(host);
     await start();
-    expect(chat.models.info?.gpu).toEqual({ state: 'running' });
+    expect(models.info?.gpu).toEqual({ state: 'running' });
     const gpu = { state: 'done', problems: ['norm differs from the CPU'] } as const;
     host.info = { ...app.info, device: 'metal', gpu };
     host.sendLibrary({ kind: 'gpu_tested' });
-    await expect.poll(() => chat.models.info?.gpu).toEqual(gpu);
+    await expect.poll(() => models.info?.gpu).toEqual(gpu);
   });
 });

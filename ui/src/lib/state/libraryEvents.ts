@@ -11,7 +11,7 @@ import type { Navigation } from './navigation.svelte';
 import type { Pairing } from './pairing.svelte';
 
 /** State that events change. */
-export interface LibraryEventTargets {
+interface LibraryEventTargets {
   library: LibraryState;
   downloads: Downloads;
   models: Models;

@@ -6,7 +6,7 @@ import { toErrorInfo } from '../ipc/rpc';
 import { plainAddress } from '../links';
 
 /** Functions of the window that the question needs. */
-export interface LinkActions {
+interface LinkActions {
   copy: (text: string) => unknown;
   reportFailure: (text: string) => void;
 }

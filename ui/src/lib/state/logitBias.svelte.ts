@@ -15,7 +15,7 @@ export interface KeptBias {
 }
 
 /** A bias of a token. */
-export interface TokenBias extends KeptBias {
+interface TokenBias extends KeptBias {
   /** Tokens of the text; none before a model was asked. Only a text of one token has an effect. */
   readonly tokens: readonly TextToken[];
 }

@@ -7,7 +7,7 @@ import type { MeasurementMessage } from '../ipc/schema.gen';
 import { EventStream, type StreamedEvent, type StreamPort } from '../ipc/stream';
 
 /** Functions that a measurement needs. */
-export interface MeasurementPort<E extends StreamedEvent> extends StreamPort<E> {
+interface MeasurementPort<E extends StreamedEvent> extends StreamPort<E> {
   /** Starts it. Returns its number. */
   begin(receive: (message: MeasurementMessage<E>) => void): Promise<number>;
 }

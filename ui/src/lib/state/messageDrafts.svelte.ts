@@ -55,10 +55,10 @@ export class MessageDrafts {
   #asked: Readonly<Record<string, Question>> = {};
 
   /** `filesDropped` is called when some files do not fit into the store, and are lost at closing. */
-  constructor(preferences: Preferences, clock: Clock = pageClock, filesDropped: () => void = () => {}) {
+  constructor(preferences: Preferences, filesDropped: () => void, clock: Clock = pageClock) {
     this.#preferences = preferences;
-    this.#clock = clock;
     this.#filesDropped = filesDropped;
+    this.#clock = clock;
   }
 
   /** The draft of a conversation. */
@@ -194,8 +194,8 @@ export class MessageDrafts {
     void this.#preferences.set('drafts', Object.fromEntries(kept));
   }
 
-  /** Deletes drafts of deleted conversations, whose numbers may be reused. Questions of new conversations that an earlier
-   * session did not ask become the draft of the new one. */
+  /** Deletes drafts of deleted conversations, whose numbers may be reused. Questions of new conversations that an
+   * earlier session did not ask become the draft of the new one. */
   keepOnly(places: readonly number[]): void {
     const { drafts, draftFiles } = this.#preferences;
     const stored = Object.keys({ ...drafts, ...draftFiles, ...this.#pinned });

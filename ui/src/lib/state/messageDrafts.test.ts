@@ -30,7 +30,7 @@ async function make(host = new KeepingHost()) {
       return () => {};
     },
   };
-  const messageDrafts = new MessageDrafts(preferences, clock, () => (dropped.count += 1));
+  const messageDrafts = new MessageDrafts(preferences, () => (dropped.count += 1), clock);
   const later = async () => {
     timers.splice(0).forEach((then) => then());
     await Promise.resolve();

@@ -8,7 +8,7 @@ import type { LibraryState } from './library.svelte';
 import { facets, type Facet, type Sort } from '../strings/keys';
 
 /** A value of a facet, and the number of its models. */
-export interface FacetValue {
+interface FacetValue {
   value: string;
   label: string;
   count: number;

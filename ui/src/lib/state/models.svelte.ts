@@ -13,9 +13,10 @@ import type {
   ModelEntry,
   StoreRemedy,
 } from '../ipc/schema.gen';
+import { nameOf } from '../paths';
 import { language } from '../strings/index.svelte';
-import { LibraryState } from './library.svelte';
-import { Preferences, type LastModels } from './preferences.svelte';
+import type { LibraryState } from './library.svelte';
+import type { LastModels, Preferences } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
 
 /** Other state that the models need. */
@@ -34,7 +35,7 @@ export interface ModelsDependencies {
 const recentAtMost = 5;
 
 /** An unloaded target, reloaded when needed. */
-export interface ReloadableModel {
+interface ReloadableModel {
   path: string;
   /** Its name as shown. */
   title: string;
@@ -95,14 +96,14 @@ export class Models {
   /** Recently loaded targets that still exist, latest first. */
   recent = $derived.by(() => this.#preferences.recentModels.flatMap((path) => this.#library.at(path) ?? []));
 
-  constructor(host: Host, settings: Settings, dependencies: Partial<ModelsDependencies> = {}) {
+  constructor(host: Host, settings: Settings, { library, preferences, reportFailure, needless, chosen }: ModelsDependencies) {
     this.#host = host;
     this.#settings = settings;
-    this.#library = dependencies.library ?? new LibraryState(host);
-    this.#preferences = dependencies.preferences ?? new Preferences(host);
-    this.#reportFailure = dependencies.reportFailure ?? (() => {});
-    this.#needless = dependencies.needless ?? (() => false);
-    this.#chosen = dependencies.chosen ?? (() => {});
+    this.#library = library;
+    this.#preferences = preferences;
+    this.#reportFailure = reportFailure;
+    this.#needless = needless;
+    this.#chosen = chosen;
   }
 
   /** The name of a model to show next to its quantisation, as in the library. */
@@ -234,8 +235,8 @@ export class Models {
     this.#remember();
   }
 
-  /** Reloads the models for a question. Rejects if that is impossible, or if loading them crashed the last run: only the
-   * user may try that again. */
+  /** Reloads the models for a question. Rejects if that is impossible, or if loading them crashed the last run: only
+   * the user may try that again. */
   async restore(): Promise<void> {
     if (this.unloadReason === 'crashed' && this.reloadable)
       throw ownError('no_model', language.strings.library.loading.crashed(this.reloadable.title));
@@ -451,11 +452,4 @@ function lastOf({ target, draft, head }: LoadedModels, context: number | null): 
   return { target: target.path, ...drafter, context, name: target.title, quantisation: target.quantisation };
 }
 
-function fileName(path: string): string {
-  return (
-    path
-      .split(/[\\/]/)
-      .at(-1)
-      ?.replace(/\.gguf$/i, '') ?? path
-  );
-}
+const fileName = (path: string): string => nameOf(path).replace(/\.gguf$/i, '');

@@ -3,9 +3,9 @@ import app from '../../../../tests/ui/fixtures/fixture-app-default.json';
 import { SilentHost } from '../host/testing';
 import type { ErrorInfo, LoadedModels, LoadRequest, ModelEntry } from '../ipc/schema.gen';
 import { LibraryState } from './library.svelte';
-import { Models } from './models.svelte';
 import { Preferences } from './preferences.svelte';
 import { Settings } from './settings.svelte';
+import { modelsOn } from './testing';
 
 const listed = app.models as ModelEntry[];
 
@@ -64,7 +64,7 @@ class ModelHost extends SilentHost {
 function make() {
   const host = new ModelHost();
   const settings = new Settings();
-  return { host, settings, models: new Models(host, settings) };
+  return { host, settings, models: modelsOn(host, settings) };
 }
 
 describe('Models', () => {
@@ -143,7 +143,7 @@ async function inWindow(kept: Record<string, unknown> = {}, serverAnswers = fals
   const [library, preferences, settings] = [new LibraryState(host), new Preferences(host), new Settings()];
   await preferences.load();
   const failures: string[] = [];
-  const models = new Models(host, settings, {
+  const models = modelsOn(host, settings, {
     library,
     preferences,
     reportFailure: (text) => failures.push(text),

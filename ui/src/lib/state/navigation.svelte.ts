@@ -4,7 +4,7 @@ import type { LibraryPart, Place } from '../strings/keys';
 import type { TokenFocus } from './tokenFocus.svelte';
 
 /** A sheet over the window. */
-export type Sheet = 'palette' | 'settings';
+type Sheet = 'palette' | 'settings';
 
 /** The reader's place in the window. */
 export class Navigation {

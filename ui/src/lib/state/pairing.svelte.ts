@@ -11,7 +11,7 @@ import type { Comparison } from './comparison.svelte';
 import type { Models } from './models.svelte';
 
 /** Other state that pairing needs. */
-export interface PairingDependencies {
+interface PairingDependencies {
   models: Models;
   comparison: Comparison;
   /** Reports a failure in a sentence. */

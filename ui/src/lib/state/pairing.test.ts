@@ -3,15 +3,15 @@ import app from '../../../../tests/ui/fixtures/fixture-app.json';
 import { eagle, library as recorded, models as listed } from '../../../../tests/ui/fixtures/library';
 import type { Host } from '../host';
 import { ReplayLibrary, type RecordedLibrary } from '../../../../tests/ui/replay/library';
+import { settled } from '../host/testing';
 import { dispatch } from '../ipc/commands';
 import type { LoadRequest } from '../ipc/schema.gen';
 import { Comparison } from './comparison.svelte';
 import { LibraryState } from './library.svelte';
-import { Models } from './models.svelte';
 import { Pairing, suits } from './pairing.svelte';
 import { Settings } from './settings.svelte';
+import { modelsOn } from './testing';
 
-const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 const named = (part: string) => listed.find(({ name }) => name.includes(part))!;
 
 function make(extra: Partial<RecordedLibrary> = {}) {
@@ -33,8 +33,8 @@ function make(extra: Partial<RecordedLibrary> = {}) {
   };
   const host = { invoke, openChannel: () => 0 } as unknown as Host;
   const library = new LibraryState(host);
-  const models = new Models(host, new Settings(), { library });
-  const comparison = new Comparison(host);
+  const models = modelsOn(host, new Settings(), { library });
+  const comparison = new Comparison(host, () => {});
   const clock = { after: (_: number, then: () => void) => (timers.push(then), () => void timers.splice(timers.indexOf(then), 1)) };
   return { pairing: new Pairing(host, { models, comparison, clock }), models, comparison, engine, loads, measured, asked, timers };
 }

@@ -7,7 +7,7 @@ import type { Preferences, Preset } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
 
 /** Other state that presets are taken from and applied to. */
-export interface PresetDependencies {
+interface PresetDependencies {
   preferences: Preferences;
   settings: Settings;
   conversation: ActiveConversation;

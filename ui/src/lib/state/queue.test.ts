@@ -48,10 +48,10 @@ class QueueHost extends KeepingHost {
 
 async function make() {
   const host = new QueueHost();
-  const { chat, messageDrafts, notices } = createWindow(host);
-  await chat.models.start();
-  await chat.conversations.refresh();
-  const { conversation } = chat;
+  const window = createWindow(host);
+  const { chat, conversation } = window;
+  await window.models.start();
+  await window.conversations.refresh();
   /** Ends the current answer and lets the next one begin. */
   const ended = async () => {
     host.end();
@@ -59,11 +59,11 @@ async function make() {
   };
   /** Opens a conversation and sends a question there. */
   const send = async (id: number, text: string) => {
-    await chat.chat.open(id);
+    await chat.open(id);
     conversation.draft = text;
     await conversation.send();
   };
-  return { ...chat, host, ended, send, messageDrafts, notices, prompts: () => conversation.queue.map(({ turn }) => turn.prompt) };
+  return { ...window, host, ended, send, prompts: () => conversation.queue.map(({ turn }) => turn.prompt) };
 }
 
 describe('a question while another conversation is answered', () => {

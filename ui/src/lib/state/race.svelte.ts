@@ -13,7 +13,7 @@ export interface LaneView {
 
 /** Speeds of a replay, relative to real time. */
 export const raceSpeeds = [0.5, 1, 2] as const;
-export type RaceSpeed = (typeof raceSpeeds)[number];
+type RaceSpeed = (typeof raceSpeeds)[number];
 
 /** A lane of a replay. */
 class RacingLane implements LaneView {

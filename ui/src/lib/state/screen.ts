@@ -3,7 +3,7 @@
 import type { ConversationEntry } from '../ipc/schema.gen';
 
 /** Actions on what is drawn. */
-export interface ScreenActions {
+interface ScreenActions {
   /** Focuses the composer, or the current screen where there is none. */
   compose: () => void;
   /** Focuses the search field of the current screen. */

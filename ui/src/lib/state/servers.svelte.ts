@@ -7,7 +7,7 @@ import type { ErrorInfo, RemoteModel, ServerCheck, ServerEntry } from '../ipc/sc
 import type { Preferences, ServerChoice } from './preferences.svelte';
 
 /** State of a server, as of the last request. */
-export type ServerState =
+type ServerState =
   { readonly kind: 'asking' } | ({ readonly kind: 'reachable' } & ServerCheck) | { readonly kind: 'failed'; readonly error: ErrorInfo };
 
 /** The servers that were added. */

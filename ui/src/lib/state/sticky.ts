@@ -1,14 +1,14 @@
 // Decides whether a scrolling view follows its end: only while the reader is there. Numbers only, no DOM.
 
 /** Scroll position of an element, in pixels. */
-export interface ScrollPlace {
+interface ScrollPlace {
   top: number;
   height: number;
   viewport: number;
 }
 
 /** Distance from the end that counts as being there, in pixels. */
-export const nearEnd = 24;
+const nearEnd = 24;
 
 /** Follows the end until the reader scrolls away, and again when they return. */
 export class StickyEnd {

@@ -1,6 +1,7 @@
-// A host with conversations, for tests of the whole state.
+// A host with conversations, and models on any host, for tests of the whole state.
 
 import app from '../../../../tests/ui/fixtures/fixture-app.json';
+import type { Host } from '../host';
 import { SilentHost } from '../host/testing';
 import type {
   AnswerRequest,
@@ -11,6 +12,22 @@ import type {
   LoadRequest,
   StoredMessage,
 } from '../ipc/schema.gen';
+import { LibraryState } from './library.svelte';
+import { Models, type ModelsDependencies } from './models.svelte';
+import { Preferences } from './preferences.svelte';
+import type { Settings } from './settings.svelte';
+
+/** Models on a host. Dependencies that a test does not state are empty or do nothing. */
+export function modelsOn(host: Host, settings: Settings, stated: Partial<ModelsDependencies> = {}): Models {
+  return new Models(host, settings, {
+    library: new LibraryState(host),
+    preferences: new Preferences(host),
+    reportFailure: () => {},
+    needless: () => false,
+    chosen: () => {},
+    ...stated,
+  });
+}
 
 /** The conversations of the host. */
 export const entries: ConversationEntry[] = [1, 2, 3].map((id) => ({

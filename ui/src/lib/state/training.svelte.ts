@@ -10,7 +10,7 @@ import { Measurement } from './measurement.svelte';
 import type { Models } from './models.svelte';
 
 /** Other state that training needs. */
-export interface TrainingDependencies {
+interface TrainingDependencies {
   models: Models;
   clock?: Clock;
 }

@@ -1,5 +1,5 @@
-// Updates of the app: looks for a newer version, downloads and installs it. Asks no server unless the user asked for it or
-// has turned automatic checks on. No DOM.
+// Updates of the app: looks for a newer version, downloads and installs it. Asks no server unless the user asked for it
+// or has turned automatic checks on. No DOM.
 
 import type { Host } from '../host';
 import { call, downloadUpdate, toErrorInfo } from '../ipc/rpc';
@@ -17,7 +17,7 @@ export const repeatAfter = 3_600_000;
 export const checkAgain = 60_000;
 
 /** Other state that updates depend on. */
-export interface UpdatesDependencies {
+interface UpdatesDependencies {
   preferences: Preferences;
   work: Pick<Work, 'running'>;
   models: Pick<Models, 'loading'>;

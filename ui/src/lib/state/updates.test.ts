@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ReplayUpdates, type RecordedUpdates } from '../../../../tests/ui/replay/updates';
-import { SilentHost } from '../host/testing';
+import { SilentHost, settled } from '../host/testing';
 import { dispatch } from '../ipc/commands';
 import { checkAgain, checkEvery, repeatAfter, Updates } from './updates.svelte';
 import { Preferences } from './preferences.svelte';
@@ -49,8 +49,6 @@ function make(recorded: RecordedUpdates | null = newer) {
   });
   return { host, preferences, work, models, timers, notices, updates };
 }
-
-const settled = () => new Promise((resolve) => setTimeout(resolve, 0));
 
 describe('updates', () => {
   it('ask no server at the start, and none at all if this copy has no key', async () => {

@@ -1,4 +1,5 @@
-// The engine's work: an answer, a comparison, a measurement of costs, a search for layers, or training. It does one at a time. No DOM.
+// The engine's work: an answer, a comparison, a measurement of costs, a search for layers, or training. One at a time.
+// No DOM.
 
 import type { Comparison } from './comparison.svelte';
 import type { ActiveConversation } from './conversation.svelte';
@@ -10,7 +11,7 @@ import type { Pairing } from './pairing.svelte';
 import type { Training } from './training.svelte';
 
 /** Other state that the work depends on. */
-export interface WorkDependencies {
+interface WorkDependencies {
   conversation: ActiveConversation;
   comparison: Comparison;
   /** Measures costs. */
@@ -60,7 +61,8 @@ export class Work {
     return conversation.running ? conversation.stopping : comparison.stopping;
   }
 
-  /** `true` if the running work is on screen. Then Escape stops it; training is paused. A search is part of the settings, which Escape closes. */
+  /** `true` if the running work is on screen. Then Escape stops it, or pauses training. A search is part of the
+   * settings, which Escape closes. */
   get here(): boolean {
     const { comparison, conversation, lab, navigation, pairing, training } = this.#on;
     const details = navigation.place === 'library' && navigation.libraryPart === 'here';
@@ -70,7 +72,7 @@ export class Work {
     return details && training.here;
   }
 
-  /** Stops the answer, the comparison, the measurement or the search, or pauses training, on any screen. An answer that waits for its models stops waiting. */
+  /** Stops the work on any screen, or pauses training. An answer that waits for its models stops waiting. */
   stop(): void {
     const { comparison, conversation, lab, layerSearch, models, training } = this.#on;
     if (conversation.running && models.loading !== null) void models.cancel();

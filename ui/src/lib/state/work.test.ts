@@ -5,13 +5,13 @@ import { KeepingHost } from './testing';
 
 async function make() {
   const window = createWindow(new KeepingHost());
-  await window.chat.models.start();
+  await window.models.start();
   return window;
 }
 
 describe('running work', () => {
   it('is on screen only where it is visible: an answer in its conversation', async () => {
-    const { chat, conversation, navigation, work } = (await make()).chat;
+    const { chat, conversation, navigation, work } = await make();
     expect(work.here).toBe(false);
     await chat.open(1);
     await conversation.ask('one');
@@ -27,42 +27,39 @@ describe('running work', () => {
   });
 
   it('is on screen only where it is visible: a comparison', async () => {
-    const { chat, compare } = await make();
-    const { navigation, work } = chat;
-    void compare.comparison.start({} as CompareRequest);
+    const { comparison, navigation, work } = await make();
+    void comparison.start({} as CompareRequest);
     const seen = (['chat', 'compare', 'lab', 'library'] as const).filter((place) => (navigation.goTo(place), work.here));
     expect([work.running, work.comparing, seen]).toEqual([true, true, ['compare']]);
     expect(work.stopping).toBe(false);
     work.stop();
-    expect([compare.comparison.stopping, work.stopping]).toEqual([true, true]);
+    expect([comparison.stopping, work.stopping]).toEqual([true, true]);
   });
 
   it('is on screen only where it is visible: a measurement of costs', async () => {
-    const { chat, lab } = await make();
-    const { navigation, work } = chat;
-    void lab.lab.costs.measure();
-    lab.lab.widget = 'costs';
+    const { lab, navigation, work } = await make();
+    void lab.costs.measure();
+    lab.widget = 'costs';
     const seen = (['chat', 'compare', 'lab', 'library'] as const).filter((place) => (navigation.goTo(place), work.here));
     expect([work.running, work.measuring, work.stopping, seen]).toEqual([true, true, false, ['lab']]);
     navigation.goTo('lab');
-    lab.lab.widget = 'rules';
+    lab.widget = 'rules';
     expect(work.here).toBe(false);
     work.stop();
-    expect([lab.lab.costs.stopping, work.stopping]).toEqual([true, true]);
+    expect([lab.costs.stopping, work.stopping]).toEqual([true, true]);
   });
 
   it('is on screen only where it is visible: a measured pair', async () => {
-    const { chat, library } = await make();
-    const { navigation, pairing } = library;
-    const [target, draft] = library.library.models;
+    const { comparison, library, navigation, pairing, work } = await make();
+    const [target, draft] = library.models;
     pairing.show(target ?? null);
     void pairing.measure({ title: draft?.name ?? '', path: draft?.path ?? '' });
     navigation.goTo('library');
-    expect([library.comparison.running, chat.work.here]).toEqual([true, true]);
+    expect([comparison.running, work.here]).toEqual([true, true]);
     navigation.showLibrary('catalogue');
-    expect(chat.work.here).toBe(false);
+    expect(work.here).toBe(false);
     navigation.showLibrary();
     pairing.show(draft ?? null);
-    expect(chat.work.here).toBe(false);
+    expect(work.here).toBe(false);
   });
 });

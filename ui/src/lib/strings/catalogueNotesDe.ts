@@ -1,4 +1,4 @@
-// German translations of the catalogue's notes, by their English text. A note without a translation is shown in English.
+// German translations of the catalogue's notes, by their English text. Others are shown in English.
 
 export const catalogueNotesDe: Readonly<Record<string, string>> = {
   'Draft for every larger Qwen3.': 'Draft für jedes größere Qwen3.',

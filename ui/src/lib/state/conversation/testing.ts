@@ -18,7 +18,7 @@ import { Settings } from '../settings.svelte';
 import { MessageDrafts } from '../messageDrafts.svelte';
 
 /** An engine whose responses a test controls. */
-export class HandHost extends SilentHost {
+class HandHost extends SilentHost {
   calls: { command: string; args: Record<string, unknown> }[] = [];
   refusal: ErrorInfo | null = null;
   /** Holds the response to a question until it is called. */
@@ -178,11 +178,14 @@ export function converse(waiting = false) {
   const callbacks: ConversationCallbacks = {
     changed: () => changes.push(conversation.writing),
     ready: () => (waiting ? new Promise((come, fail) => models.push({ come, fail })) : Promise.resolve()),
+    by: () => undefined,
+    writer: () => null,
+    queueStopped: () => {},
     refusedElsewhere: ({ message }) => elsewhere.push(message),
   };
   const preferences = new Preferences(host);
-  const messageDrafts = new MessageDrafts(preferences, pace.clock);
-  const conversation: ActiveConversation = new ActiveConversation(host, settings, pace, callbacks, messageDrafts);
+  const messageDrafts = new MessageDrafts(preferences, () => {}, pace.clock);
+  const conversation: ActiveConversation = new ActiveConversation(host, settings, messageDrafts, callbacks, pace);
   const frame = () => frames.splice(0).forEach((then) => then());
   const send = async (text: string) => {
     conversation.draft = text;

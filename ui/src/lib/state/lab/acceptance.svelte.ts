@@ -6,7 +6,7 @@ import type { AcceptanceMap, ErrorInfo } from '../../ipc/schema.gen';
 import { Latest } from '../../latest';
 
 /** Scope of the map. */
-export type Reach = 'conversation' | 'all';
+type Reach = 'conversation' | 'all';
 
 /** The acceptance map on screen. */
 export class AcceptanceMapState {

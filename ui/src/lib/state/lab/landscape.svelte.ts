@@ -6,7 +6,7 @@ import type { CostCurve, ErrorInfo, LabDraft, LabMachine, LabServing, LabSession
 import { Latest } from '../../latest';
 
 /** Machine of the landscape. */
-export type MachineKind = LabMachine['kind'];
+type MachineKind = LabMachine['kind'];
 
 /** Ranges of the sliders, in target passes of one row. */
 export const draftCosts = { min: 0, max: 1, step: 0.01 } as const;
@@ -19,7 +19,7 @@ export const batches = { min: 1, max: 32, step: 1 } as const;
 export const siblingShares = { min: 0, max: 1, step: 0.05 } as const;
 
 /** Kinds of drafts that have a landscape. */
-export type SurfaceKind = LabDraft['kind'];
+type SurfaceKind = LabDraft['kind'];
 const surfaceKinds = ['chain', 'tree', 'lookup'] as const satisfies readonly SurfaceKind[];
 
 /** Drafters whose costs a measurement has; null without a measurement. */
@@ -27,7 +27,7 @@ export const measuredDrafters = (curve: CostCurve | null): readonly Method[] | n
   curve && [...(curve.draft ? ['draft-model'] : []), ...curve.drafters.map(({ drafter }) => drafter)];
 
 /** A simulated server, and the numbers it was simulated with. */
-export interface Simulation extends LabServing {
+interface Simulation extends LabServing {
   alpha: number;
   batch: number;
   draft: SurfaceKind;

@@ -17,7 +17,7 @@ export const drawsOf = 1000;
 const mostPoints = 400;
 
 /** Draws of one sampler. */
-export interface Tally {
+interface Tally {
   draws: number;
   /** Draws whose first proposal was accepted. */
   accepted: number;

@@ -7,7 +7,7 @@ import type { TokenDetail } from '../answer.svelte';
 const firstPositions = 4;
 
 /** Difference of the lab's q from that of the answer. */
-export type ShownQ =
+type ShownQ =
   /** Not at all. */
   | { kind: 'as_drawn' }
   /** The answer's method uses no draft model, or none was loaded. */

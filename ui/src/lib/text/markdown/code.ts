@@ -6,8 +6,8 @@ import type { CodeNode, CodePart, CodePiece, CodeRun, Piece } from './nodes';
 import { reuse } from './reuse';
 
 /** Limits that end a run after the current line. */
-export const linesPerRun = 12;
-export const piecesPerRun = 64;
+const linesPerRun = 12;
+const piecesPerRun = 64;
 
 /** Most text before new lines that is highlighted again. */
 const longestContext = 4096;

@@ -10,7 +10,7 @@ import type { MarkdownBlock, TableNode } from './nodes';
 export const longestListPart = 600;
 
 /** Length of the parts in which table rows are settled. */
-export const longestTablePart = 600;
+const longestTablePart = 600;
 
 /** Longest head of a table that is parsed again with each part. */
 const longestHead = 1000;
@@ -24,7 +24,7 @@ export interface Continuation {
 }
 
 /** An offset before which everything is settled. */
-export interface Cut {
+interface Cut {
   at: number;
   inside: RootContent | null;
 }
