@@ -64,7 +64,7 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Serve an HTTP API compatible with OpenAI's and Anthropic's
     ///
-    /// Speaks /v1/chat/completions, /v1/completions and /v1/messages. Ctrl-C ends it.
+    /// Speaks /v1/chat/completions, /v1/completions, /v1/responses and /v1/messages. Ctrl-C ends it.
     Serve(Box<serve::ServeArgs>),
     /// Measure methods against plain decoding on this machine
     ///

@@ -48,6 +48,8 @@ pub(super) struct Ask {
     pub(super) max_tokens: Option<usize>,
     /// Format of an answer in text.
     pub(super) format: Option<AnswerFormat>,
+    /// Parameter that sets the format, for errors.
+    pub(super) format_param: &'static str,
     /// Reading of calls. `None` if the answer has none.
     pub(super) calling: Option<Calling>,
     /// Most tokens of reasoning. Not with a format, which leaves no room for a thought.
@@ -244,6 +246,8 @@ struct Encoded {
 struct AnswerLimits {
     /// Format of the answer.
     format: Option<AnswerFormat>,
+    /// Parameter that sets the format of a text.
+    format_param: &'static str,
     /// Most tokens of reasoning, without a format.
     thinking_budget: Option<usize>,
 }
@@ -264,11 +268,11 @@ async fn encode(
             ids = without_thought(encoder, &question, ids, stopped)?;
         }
         let answer_start = ids.len() - question.begun();
-        let AnswerLimits { format, thinking_budget } = limits;
+        let AnswerLimits { format, format_param, thinking_budget } = limits;
         let compile = |format: AnswerFormat| {
             let param = match format {
                 AnswerFormat::Calls(_) => "tools",
-                AnswerFormat::JsonObject | AnswerFormat::JsonSchema(_) => "response_format",
+                AnswerFormat::JsonObject | AnswerFormat::JsonSchema(_) => format_param,
             };
             let compiled = encoder.constraint(&format, answer_start);
             compiled.map_err(|error| Failure { param: Some(param.into()), ..Failure::from(error) })
@@ -361,7 +365,7 @@ fn without_thought(
 /// If the request is invalid, the queue is full, or the engine fails.
 pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Failure> {
     let clock = WallClock::start();
-    let Ask { question, mut plan, max_tokens, format, calling, thinking_budget } = ask;
+    let Ask { question, mut plan, max_tokens, format, format_param, calling, thinking_budget } = ask;
     let (parser, format, shown) = match calling {
         Some(Calling { parser, format: of_calls, shown }) => (Some(parser), of_calls.or(format), shown),
         None => (None, format, Vec::new()),
@@ -373,7 +377,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
     // The place in the queue is taken first, so a slow chat template does not change the order.
     let turn = async { place.turn().await.ok_or_else(Failure::shutting_down) };
     let mut waiting = CountIfDropped(Some(server.metrics.clone()));
-    let limits = AnswerLimits { format, thinking_budget };
+    let limits = AnswerLimits { format, format_param, thinking_budget };
     let ready = async {
         let (turn, encoded) = try_join(turn, encode(server, question, plan.thinking, limits)).await?;
         let id = server.next_id();

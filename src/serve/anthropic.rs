@@ -116,29 +116,28 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
         let has_format = format.is_some() || calling.as_ref().is_some_and(Calling::has_format);
         check_thoughts(&server, budget, has_format)?;
     }
-    // Thoughts are split off before calls are read.
-    let unthinking = calling.as_ref().filter(|_| wanted.has_blocks).map(|calling| calling.parser.clone());
+    let reading = Reading {
+        // Thoughts are split off before calls are read.
+        unthinking: calling.as_ref().filter(|_| wanted.has_blocks).map(|calling| calling.parser.clone()),
+        has_blocks: wanted.has_blocks,
+        is_new: question.begun() == 0,
+    };
     let id = server.response_id("msg");
-    let is_new = question.begun() == 0;
-    let max_tokens = Some(settings.max_tokens);
-    let ask = Ask { question, plan, max_tokens, format, calling, thinking_budget: wanted.budget };
-    let readers = move |answer: &mut RunningAnswer| {
-        let parser = unthinking.or(answer.parser.take());
-        let thoughts = wanted.has_blocks.then(|| answer.thoughts.clone());
-        // The prompt has the opening of a thought whose end would be in the text.
-        let opening =
-            if is_new && thoughts.is_none() && answer.thoughts.is_thinking() { OPENING } else { "" };
-        (parser, thoughts, opening)
+    let ask = Ask {
+        question,
+        plan,
+        max_tokens: Some(settings.max_tokens),
+        format,
+        format_param: "output_config.format",
+        calling,
+        thinking_budget: wanted.budget,
     };
     if settings.stream {
-        let writer = move |server, answer: &mut RunningAnswer| {
-            let (parser, thoughts, opening) = readers(answer);
-            Events { opening, ..Events::new(server, id, settings.hunch, thoughts, parser) }
-        };
+        let writer = Events::new(server.clone(), id, settings.hunch, reading);
         return sse::respond(server, ask, writer).await;
     }
     let mut answer = answer::start(&server, ask).await?;
-    let (parser, thoughts, opening) = readers(&mut answer);
+    let Readers { parser, thoughts, opening } = reading.readers(&mut answer);
     let whole = answer.whole().await?;
     let (thought, text) = split_whole(thoughts, whole.text());
     let mut pieces = match parser {
@@ -312,11 +311,44 @@ enum OpenBlock {
 /// Opening of a thought within text.
 const OPENING: &str = "<think>\n";
 
+/// Settings of a request that decide how its answer is read.
+struct Reading {
+    /// Reader of calls in an answer whose thoughts are blocks of their own.
+    unthinking: Option<ToolCallParser>,
+    /// `true` if thoughts are blocks of their own.
+    has_blocks: bool,
+    /// `true` if the request has no part of the answer.
+    is_new: bool,
+}
+
+/// Readers of an answer, before its first token.
+#[derive(Default)]
+struct Readers {
+    /// Reader of calls, if the answer may have some.
+    parser: Option<ToolCallParser>,
+    /// Splitter of thoughts, if they are blocks of their own.
+    thoughts: Option<ThoughtSplitter>,
+    /// Text before the answer's own.
+    opening: &'static str,
+}
+
+impl Reading {
+    fn readers(self, answer: &mut RunningAnswer) -> Readers {
+        let parser = self.unthinking.or(answer.parser.take());
+        let thoughts = self.has_blocks.then(|| answer.thoughts.clone());
+        // The prompt has the opening of a thought whose end would be in the text.
+        let is_opened = self.is_new && thoughts.is_none() && answer.thoughts.is_thinking();
+        Readers { parser, thoughts, opening: if is_opened { OPENING } else { "" } }
+    }
+}
+
 /// Writes an answer as the events of a message.
 struct Events {
     server: Served,
     id: String,
     has_hunch_field: bool,
+    /// Settings of the readers, until the answer begins.
+    reading: Option<Reading>,
     /// Text before the answer's own.
     opening: &'static str,
     /// Splitter of thoughts, if they are blocks of their own.
@@ -330,21 +362,21 @@ struct Events {
     unsent: Vec<TokenEvent>,
 }
 
-/// Returns an event named after the type of its data.
-fn event(value: &Value) -> Event {
-    sse::named(value["type"].as_str().unwrap_or("message"), value)
-}
-
 impl Events {
-    fn new(
-        server: Served,
-        id: String,
-        has_hunch_field: bool,
-        thoughts: Option<ThoughtSplitter>,
-        parser: Option<ToolCallParser>,
-    ) -> Self {
-        let (open, unsent) = (OpenBlock::None, Vec::new());
-        Self { server, id, has_hunch_field, opening: "", thoughts, parser, open, index: 0, unsent }
+    fn new(server: Served, id: String, has_hunch_field: bool, reading: Reading) -> Self {
+        let Readers { parser, thoughts, opening } = Readers::default();
+        Self {
+            server,
+            id,
+            has_hunch_field,
+            reading: Some(reading),
+            opening,
+            thoughts,
+            parser,
+            open: OpenBlock::None,
+            index: 0,
+            unsent: Vec::new(),
+        }
     }
 
     /// Begins a block of content, and ends the one before.
@@ -453,7 +485,11 @@ impl Events {
 }
 
 impl sse::Writer for Events {
-    fn begin(&mut self, answer: &RunningAnswer) -> Vec<Event> {
+    fn begin(&mut self, answer: &mut RunningAnswer) -> Vec<Event> {
+        if let Some(reading) = self.reading.take() {
+            let Readers { parser, thoughts, opening } = reading.readers(answer);
+            (self.parser, self.thoughts, self.opening) = (parser, thoughts, opening);
+        }
         let mut message = message(&self.server, &self.id, json!([]));
         message["usage"] = usage(answer, 0);
         let mut events = vec![json!({ "type": "message_start", "message": message })];
@@ -464,13 +500,13 @@ impl sse::Writer for Events {
         if !self.opening.is_empty() {
             self.text(self.opening, &mut events);
         }
-        events.iter().map(event).collect()
+        events.iter().map(sse::typed).collect()
     }
 
     fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event> {
         let mut events = self.tokens(&round.tokens, false);
         self.add_origins(&round.tokens, Some((answer, round)), &mut events);
-        events.iter().map(event).collect()
+        events.iter().map(sse::typed).collect()
     }
 
     fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event> {
@@ -493,10 +529,10 @@ impl sse::Writer for Events {
             }
         }
         events.extend([last, json!({ "type": "message_stop" })]);
-        events.iter().map(event).collect()
+        events.iter().map(sse::typed).collect()
     }
 
-    fn failed(failure: &Failure) -> Vec<Event> {
-        vec![event(&failure.body(Protocol::Anthropic))]
+    fn failed(&mut self, failure: &Failure) -> Vec<Event> {
+        vec![sse::typed(&failure.body(Protocol::Anthropic))]
     }
 }

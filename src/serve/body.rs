@@ -81,8 +81,15 @@ pub(super) async fn read(server: &Server, request: Request) -> Result<Fields, Fa
 }
 
 /// Fields of both protocols that are objects, if they are present.
-const OBJECTS: [&str; 5] =
-    ["stream_options", "response_format", "chat_template_kwargs", "output_config", "thinking"];
+const OBJECTS: [&str; 7] = [
+    "stream_options",
+    "response_format",
+    "chat_template_kwargs",
+    "output_config",
+    "thinking",
+    "reasoning",
+    "text",
+];
 /// Fields of both protocols that are arrays of objects, if they are present.
 const OBJECT_ARRAYS: [&str; 2] = ["messages", "tools"];
 
@@ -144,8 +151,13 @@ impl Fields {
                     format!("The request is incomplete: {reason}."),
                 );
             }
-            Failure::of_param(&path, format!("`{path}` cannot be read: {reason}. Correct the value."))
+            unreadable(&path, &reason)
         })
+    }
+
+    /// Returns a copy of a field.
+    pub(super) fn copy(&self, name: &str) -> Option<Value> {
+        self.0.get(name).cloned()
     }
 
     /// Removes fields that never change an answer.
@@ -186,6 +198,25 @@ impl Fields {
             None => Ok(()),
         }
     }
+}
+
+/// Reads an object at a path of the body.
+///
+/// # Errors
+/// If a field is missing or has the wrong type. The message names it with its path.
+pub(super) fn read_object<T: DeserializeOwned>(object: Map<String, Value>, path: &str) -> Result<T, Failure> {
+    serde_path_to_error::deserialize(Value::Object(object)).map_err(|error| {
+        let inner = error.path().to_string();
+        let reason = plain_words(&error.into_inner().to_string());
+        match inner.as_str() {
+            "." => Failure::of_param(path, format!("`{path}` is incomplete: {reason}. Add it.")),
+            inner => unreadable(&format!("{path}.{inner}"), &reason),
+        }
+    })
+}
+
+fn unreadable(path: &str, reason: &str) -> Failure {
+    Failure::of_param(path, format!("`{path}` cannot be read: {reason}. Correct the value."))
 }
 
 /// Returns an error of serde with names of JSON in place of those of Rust.
@@ -313,13 +344,21 @@ impl Content {
     /// # Errors
     /// If a part is not text.
     pub(super) fn into_text(self, param: &str) -> Result<String, Failure> {
+        self.into_text_of(&["text"], param)
+    }
+
+    /// Returns the text of all parts. `kinds` are the types of parts with text.
+    ///
+    /// # Errors
+    /// If a part has another type, or no text.
+    pub(super) fn into_text_of(self, kinds: &[&str], param: &str) -> Result<String, Failure> {
         let parts = match self {
             Self::Text(text) => return Ok(text),
             Self::Parts(parts) => parts,
         };
         let text = parts.into_iter().map(|part| match (part.kind.as_str(), part.text) {
-            ("text", Some(text)) => Ok(text),
-            ("text", None) => {
+            (kind, Some(text)) if kinds.contains(&kind) => Ok(text),
+            (kind, None) if kinds.contains(&kind) => {
                 Err(Failure::of_param(param, format!("A text part of `{param}` has no `text`.")))
             }
             (kind, _) => Err(Failure::of_param(

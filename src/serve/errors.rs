@@ -100,6 +100,15 @@ impl Failure {
         }
     }
 
+    /// Returns the error within a response of OpenAI that failed.
+    pub(super) fn of_response(&self) -> Value {
+        let code = self.openai_code().unwrap_or(match self.openai_type() {
+            "server_error" => "server_error",
+            _ => "invalid_prompt",
+        });
+        json!({ "code": code, "message": self.message })
+    }
+
     /// Returns the response of a protocol.
     pub(super) fn response(&self, protocol: Protocol) -> Response {
         let mut response = json_response(self.status(), &self.body(protocol));

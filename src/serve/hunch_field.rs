@@ -23,7 +23,7 @@ pub(super) fn of_tokens_after(tokens: &[TokenEvent], answer: &RunningAnswer, rou
 
 /// Returns the field of the last chunk.
 pub(super) fn of_end(answer: &RunningAnswer, finished: &Finished) -> Value {
-    with_figures(of_tokens(&finished.held), answer, finished)
+    of_answer(&finished.held, answer, finished)
 }
 
 /// Returns the figures of an answer, without its tokens.
@@ -33,7 +33,12 @@ pub(super) fn figures(answer: &RunningAnswer, finished: &Finished) -> Value {
 
 /// Returns the field of a whole answer.
 pub(super) fn of_whole(answer: &RunningAnswer, whole: &Whole) -> Value {
-    with_figures(of_tokens(&whole.tokens), answer, &whole.finished)
+    of_answer(&whole.tokens, answer, &whole.finished)
+}
+
+/// Returns the field of tokens, with the figures of the whole answer.
+pub(super) fn of_answer(tokens: &[TokenEvent], answer: &RunningAnswer, finished: &Finished) -> Value {
+    with_figures(of_tokens(tokens), answer, finished)
 }
 
 /// Returns the field of tokens alone.

@@ -104,7 +104,17 @@ impl Server {
 
     /// Returns a new ID for a response.
     fn response_id(&self, prefix: &str) -> String {
-        format!("{prefix}-{:08x}{:08x}", self.run, self.next_id())
+        format!("{prefix}-{}", self.unique())
+    }
+
+    /// Returns a new ID for a response of `/v1/responses`, or for one of its items.
+    fn item_id(&self, prefix: &str) -> String {
+        format!("{prefix}_{}", self.unique())
+    }
+
+    /// Returns digits that no other ID has.
+    fn unique(&self) -> String {
+        format!("{:08x}{:08x}", self.run, self.next_id())
     }
 
     /// Drops the caches of all conversations but the last one, once the engine is free. Nothing happens without models.
@@ -314,6 +324,7 @@ fn router(server: Arc<Server>) -> Router {
         .route("/v1/models/{*id}", get(model))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/completions", post(completions))
+        .route("/v1/responses", post(responses))
         .route("/v1/messages", post(messages))
         .route("/v1/messages/count_tokens", post(count_tokens))
         .fallback(no_such_endpoint)
@@ -333,6 +344,10 @@ async fn chat(State(server): Shared, request: Request) -> Response {
 
 async fn completions(State(server): Shared, request: Request) -> Response {
     respond(Protocol::OpenAi, openai::completions(server, request).await)
+}
+
+async fn responses(State(server): Shared, request: Request) -> Response {
+    respond(Protocol::OpenAi, openai::responses::create(server, request).await)
 }
 
 async fn messages(State(server): Shared, request: Request) -> Response {

@@ -1,6 +1,9 @@
-//! The protocol of OpenAI: `/v1/chat/completions`, `/v1/completions` and `/v1/models`. Requests are read here.
+//! The protocol of OpenAI: `/v1/chat/completions`, `/v1/completions`, `/v1/responses` and `/v1/models`.
+//!
+//! Requests of chats and completions are read here, with the fields that `/v1/responses` has too.
 
 mod response;
+pub(super) mod responses;
 mod tools;
 
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
 
-use super::answer::{self, Ask, Calling, Question, RunningAnswer};
+use super::answer::{self, Ask, Calling, Question};
 use super::body::{self, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, FailureKind, json_response};
 use super::tools::History;
@@ -25,6 +28,9 @@ use crate::generate::{GenerationPlan, Prompt};
 
 /// Default length of a completion without a chat, as OpenAI's.
 const COMPLETION_TOKENS: usize = 16;
+
+/// Remedy for a wish for shorter or longer answers.
+const VERBOSITY: &str = "Ask for a short or long answer in a message.";
 
 /// Fields that never change the answer.
 const IGNORED: [&str; 8] = [
@@ -38,7 +44,7 @@ const IGNORED: [&str; 8] = [
     "prediction",
 ];
 
-/// Fields of both endpoints.
+/// Fields of chats and completions.
 #[derive(Deserialize)]
 struct Common {
     model: Option<String>,
@@ -78,6 +84,24 @@ struct StreamOptions {
     _include_obfuscation: bool,
 }
 
+/// Parameter that sets the format of an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FormatParam {
+    /// `response_format`, with a schema in the field `json_schema`.
+    ResponseFormat,
+    /// `text.format`, with a schema next to the type.
+    Text,
+}
+
+impl FormatParam {
+    fn name(self) -> &'static str {
+        match self {
+            Self::ResponseFormat => "response_format",
+            Self::Text => "text.format",
+        }
+    }
+}
+
 /// Reads the format of the answer.
 ///
 /// A schema may also stand next to the type `json_object`, as llama.cpp has it. The name and description of a schema are
@@ -85,9 +109,13 @@ struct StreamOptions {
 ///
 /// # Errors
 /// If the type is unknown, the schema is missing, or a field is not understood.
-fn answer_format(given: Option<Map<String, Value>>) -> Result<Option<AnswerFormat>, Failure> {
+fn answer_format(
+    given: Option<Map<String, Value>>,
+    param: FormatParam,
+) -> Result<Option<AnswerFormat>, Failure> {
     let Some(mut given) = given else { return Ok(None) };
-    let refuse = |message: String| Err(Failure::of_param("response_format", message));
+    let name = param.name();
+    let refuse = |message: String| Err(Failure::of_param(name, message));
     let kind = given.shift_remove("type").unwrap_or_default();
     let format = match kind.as_str() {
         Some("text") => None,
@@ -95,32 +123,36 @@ fn answer_format(given: Option<Map<String, Value>>) -> Result<Option<AnswerForma
             Some(given.shift_remove("schema").map_or(AnswerFormat::JsonObject, AnswerFormat::JsonSchema))
         }
         Some("json_schema") => {
-            let Some(Value::Object(mut named)) = given.shift_remove("json_schema") else {
-                return refuse(
-                    "`response_format` has no `json_schema`. Add an object with a `schema`.".into(),
-                );
+            let (mut named, place) = match param {
+                FormatParam::Text => (std::mem::take(&mut given), name.to_owned()),
+                FormatParam::ResponseFormat => match given.shift_remove("json_schema") {
+                    Some(Value::Object(named)) => (named, format!("{name}.json_schema")),
+                    _ => {
+                        return refuse(format!(
+                            "`{name}` has no `json_schema`. Add an object with a `schema`."
+                        ));
+                    }
+                },
             };
             let Some(schema) = named.shift_remove("schema") else {
-                return refuse("`response_format.json_schema` has no `schema`. Add it.".into());
+                return refuse(format!("`{place}` has no `schema`. Add it."));
             };
-            for name in ["name", "description", "strict"] {
-                named.shift_remove(name);
+            for field in ["name", "description", "strict"] {
+                named.shift_remove(field);
             }
-            if let Some(name) = named.keys().next() {
-                return refuse(format!(
-                    "`response_format.json_schema` has the unknown field `{name}`. Remove it."
-                ));
+            if let Some(field) = named.keys().next() {
+                return refuse(format!("`{place}` has the unknown field `{field}`. Remove it."));
             }
             Some(AnswerFormat::JsonSchema(schema))
         }
         _ => {
             return refuse(format!(
-                "The type of `response_format` is {kind}. Choose text, json_object or json_schema."
+                "The type of `{name}` is {kind}. Choose text, json_object or json_schema."
             ));
         }
     };
     match given.keys().next() {
-        Some(name) => refuse(format!("`response_format` has the unknown field `{name}`. Remove it.")),
+        Some(field) => refuse(format!("`{name}` has the unknown field `{field}`. Remove it.")),
         None => Ok(format),
     }
 }
@@ -177,7 +209,7 @@ pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Respon
     let mut common: Common = fields.take(&Common::NAMES)?;
     let server = find_model(server, common.model.clone()).await?;
     let chat: Chat = fields.take(&["messages", "logprobs", "top_logprobs"])?;
-    let logprobs = alternatives(&chat)?;
+    let logprobs = alternatives(chat.top_logprobs, chat.logprobs, "`logprobs`. Set `logprobs` to true")?;
     let mut history = History::default();
     for (i, message) in chat.messages.into_iter().enumerate() {
         tools::add_message(&mut history, i, message)?;
@@ -189,7 +221,7 @@ pub(super) async fn chat(server: Arc<Server>, request: Request) -> Result<Respon
     let thinking = wanted_thinking(&server, &mut fields)?;
     refuse_unsupported(&mut fields)?;
     let question = tools.question(history, Vec::new());
-    let format = answer_format(common.response_format.take())?;
+    let format = answer_format(common.response_format.take(), FormatParam::ResponseFormat)?;
     let calling = tools.calling(&server, format.as_ref())?;
     let asked = Asked { endpoint: Endpoint::Chat, question, thinking, format, calling, logprobs };
     respond(server, fields, common, asked).await
@@ -211,7 +243,7 @@ pub(super) async fn completions(server: Arc<Server>, request: Request) -> Result
     fields.refuse("echo", is_nothing, "Add the prompt to the answer yourself.")?;
     fields.refuse("suffix", is_nothing, "Remove it.")?;
     fields.refuse("best_of", |value| *value == 1, "Remove it: one answer is generated.")?;
-    let format = answer_format(common.response_format.take())?;
+    let format = answer_format(common.response_format.take(), FormatParam::ResponseFormat)?;
     let question = Question::Plain(Prompt::Raw(prompt));
     let asked =
         Asked { endpoint: Endpoint::Completions, question, thinking: None, format, calling: None, logprobs };
@@ -288,9 +320,7 @@ async fn respond(
     for (name, given) in
         [("max_completion_tokens", common.max_completion_tokens), ("max_tokens", common.max_tokens)]
     {
-        if given == Some(0) {
-            return Err(Failure::of_param(name, format!("`{name}` is 0. Choose 1 or more.")));
-        }
+        check_limit(name, given)?;
     }
     let max_tokens = match common.max_completion_tokens.or(common.max_tokens) {
         None => default_tokens,
@@ -307,23 +337,23 @@ async fn respond(
     };
     // Thoughts are split off before calls are read.
     let parser = calling.as_ref().map(|calling| calling.parser.clone());
-    let ask = Ask { question, plan, max_tokens, format, calling, thinking_budget: None };
-    let thoughts_of =
-        move |answer: &RunningAnswer| (endpoint == Endpoint::Chat).then(|| answer.thoughts.clone());
+    let format_param = FormatParam::ResponseFormat.name();
+    let ask = Ask { question, plan, max_tokens, format, format_param, calling, thinking_budget: None };
     if common.stream {
-        let writer = move |server, answer: &mut RunningAnswer| Chunks {
-            server,
-            shape,
-            thoughts: thoughts_of(answer),
-            parser,
-            sent_chars: 0,
-        };
+        let writer = Chunks { server: server.clone(), shape, thoughts: None, parser, sent_chars: 0 };
         return sse::respond(server, ask, writer).await;
     }
     let mut answer = answer::start(&server, ask).await?;
-    let thoughts = thoughts_of(&answer);
     let whole = answer.whole().await?;
-    Ok(json_response(StatusCode::OK, &shape.whole(&server, &answer, &whole, thoughts, parser)))
+    Ok(json_response(StatusCode::OK, &shape.whole(&server, &answer, &whole, parser)))
+}
+
+/// Refuses a limit of 0 tokens.
+fn check_limit(name: &str, tokens: Option<i64>) -> Result<(), Failure> {
+    match tokens {
+        Some(0) => Err(Failure::of_param(name, format!("`{name}` is 0. Choose 1 or more."))),
+        _ => Ok(()),
+    }
 }
 
 /// Reads whether and how much the model thinks before its answer. `None` leaves it to the server.
@@ -333,9 +363,19 @@ async fn respond(
 fn wanted_thinking(server: &Served, fields: &mut Fields) -> Result<Option<Thinking>, Failure> {
     let Reasoning { reasoning_effort, chat_template_kwargs } =
         fields.take(&["reasoning_effort", "chat_template_kwargs"])?;
-    let param = if reasoning_effort.is_some() { "reasoning_effort" } else { "chat_template_kwargs" };
-    let switch = chat_template_kwargs.enable_thinking.or(chat_template_kwargs.thinking);
-    let effort = match reasoning_effort.or(chat_template_kwargs.reasoning_effort) {
+    thinking_of(server, reasoning_effort, "reasoning_effort", chat_template_kwargs)
+}
+
+/// As [`wanted_thinking`], for an effort in the parameter `effort_param`.
+fn thinking_of(
+    server: &Served,
+    effort: Option<String>,
+    effort_param: &str,
+    arguments: TemplateArguments,
+) -> Result<Option<Thinking>, Failure> {
+    let param = if effort.is_some() { effort_param } else { "chat_template_kwargs" };
+    let switch = arguments.enable_thinking.or(arguments.thinking);
+    let effort = match effort.or(arguments.reasoning_effort) {
         None => None,
         Some(name) => Some(thinking::effort(&name).ok_or_else(|| {
             let message = format!("`{param}` is \"{name}\". Choose none, low, medium or high.");
@@ -364,20 +404,20 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
     fields.refuse("function_call", unset, "Use `tool_choice`.")?;
     fields.refuse("modalities", |value| *value == json!(["text"]), "The server writes text only.")?;
     fields.refuse("audio", is_nothing, "The server writes text only.")?;
-    fields.refuse("verbosity", |value| *value == "medium", "Ask for a short or long answer in a message.")?;
+    fields.refuse("verbosity", |value| *value == "medium", VERBOSITY)?;
     fields.refuse("reasoning_effort", |value| *value == "none", remove)
 }
 
-/// Returns the number of alternatives for each token, if log probabilities are asked for.
-fn alternatives(chat: &Chat) -> Result<Option<usize>, Failure> {
-    let top = chat.top_logprobs.unwrap_or(0);
+/// Returns the number of alternatives for each token, if log probabilities are `wanted`. `switch` says how to ask for
+/// them.
+fn alternatives(top: Option<u32>, wanted: bool, switch: &str) -> Result<Option<usize>, Failure> {
+    let top = top.unwrap_or(0);
     if top as usize > TOP_TOKENS {
         let message = format!("`top_logprobs` is {top}. Choose a number from 0 to {TOP_TOKENS}.");
         return Err(Failure::of_param("top_logprobs", message));
     }
-    if top > 0 && !chat.logprobs {
-        let message = "`top_logprobs` needs `logprobs`. Set `logprobs` to true.";
-        return Err(Failure::of_param("top_logprobs", message));
+    if top > 0 && !wanted {
+        return Err(Failure::of_param("top_logprobs", format!("`top_logprobs` needs {switch}.")));
     }
-    Ok(chat.logprobs.then_some(top as usize))
+    Ok(wanted.then_some(top as usize))
 }

@@ -22,14 +22,14 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Writes the parts of an answer as the events of a protocol.
 pub(super) trait Writer: Send + 'static {
-    /// Returns the events before the first token.
-    fn begin(&mut self, answer: &RunningAnswer) -> Vec<Event>;
+    /// Takes the readers of the answer, and returns the events before the first token.
+    fn begin(&mut self, answer: &mut RunningAnswer) -> Vec<Event>;
     /// Returns the events of a round.
     fn round(&mut self, answer: &RunningAnswer, round: &RoundEvent) -> Vec<Event>;
     /// Returns the events of the end.
     fn end(&mut self, answer: &RunningAnswer, finished: &Finished) -> Vec<Event>;
-    /// Returns the events of a failure, before the first token or after it.
-    fn failed(failure: &Failure) -> Vec<Event>;
+    /// Returns the events of a failure, before the answer begins or after it.
+    fn failed(&mut self, failure: &Failure) -> Vec<Event>;
 }
 
 /// Returns an event with JSON data.
@@ -37,9 +37,9 @@ pub(super) fn data(value: &Value) -> Event {
     Event::default().data(value.to_string())
 }
 
-/// Returns a named event with JSON data. The name comes first, as in Anthropic's streams.
-pub(super) fn named(name: &str, value: &Value) -> Event {
-    Event::default().event(name).data(value.to_string())
+/// Returns an event with JSON data, named after its type. The name comes first, as in Anthropic's streams.
+pub(super) fn typed(value: &Value) -> Event {
+    Event::default().event(value["type"].as_str().unwrap_or("message")).data(value.to_string())
 }
 
 /// An answer and its writer.
@@ -59,28 +59,32 @@ impl<W: Writer> Running<W> {
         match answer.next().await {
             Ok(Some(AnswerPart::Round(round))) => (writer.round(answer, &round), true),
             Ok(Some(AnswerPart::End(finished))) => (writer.end(answer, &finished), false),
-            Ok(None) => (W::failed(&lost()), false),
-            Err(failure) => (W::failed(&failure), false),
+            Ok(None) => (writer.failed(&lost()), false),
+            Err(failure) => (writer.failed(&failure), false),
         }
     }
 }
 
 /// An answer that waits for its turn or its model.
-type Starting<W> = Pin<Box<dyn Future<Output = Result<Running<W>, Failure>> + Send>>;
+type Starting = Pin<Box<dyn Future<Output = Result<RunningAnswer, Failure>> + Send>>;
 
 /// State of a stream.
 enum Stream<W> {
-    Starting(Starting<W>),
+    Starting(Starting, W),
     Running(Box<Running<W>>),
 }
 
 impl<W: Writer> Stream<W> {
+    fn running(answer: RunningAnswer, writer: W) -> Self {
+        Self::Running(Box::new(Running { answer, writer, begun: false }))
+    }
+
     /// Returns the next events, and the rest of the stream if more follow.
     async fn step(self) -> (Vec<Event>, Option<Self>) {
         match self {
-            Self::Starting(starting) => match starting.await {
-                Ok(running) => (Vec::new(), Some(Self::Running(Box::new(running)))),
-                Err(failure) => (W::failed(&failure), None),
+            Self::Starting(starting, mut writer) => match starting.await {
+                Ok(answer) => (Vec::new(), Some(Self::running(answer, writer))),
+                Err(failure) => (writer.failed(&failure), None),
             },
             Self::Running(mut running) => {
                 let (events, more) = running.step().await;
@@ -97,20 +101,12 @@ impl<W: Writer> Stream<W> {
 ///
 /// # Errors
 /// The errors of [`answer::start`] until then.
-pub(super) async fn respond<W: Writer>(
-    server: Served,
-    ask: Ask,
-    writer: impl FnOnce(Served, &mut RunningAnswer) -> W + Send + 'static,
-) -> Result<Response, Failure> {
+pub(super) async fn respond<W: Writer>(server: Served, ask: Ask, writer: W) -> Result<Response, Failure> {
     let begins = server.limits.stream_begins;
-    let mut starting: Starting<W> = Box::pin(async move {
-        let mut answer = answer::start(&server, ask).await?;
-        let writer = writer(server, &mut answer);
-        Ok(Running { answer, writer, begun: false })
-    });
+    let mut starting: Starting = Box::pin(async move { answer::start(&server, ask).await });
     let stream = match timeout(begins, &mut starting).await {
-        Ok(running) => Stream::Running(Box::new(running?)),
-        Err(_) => Stream::Starting(starting),
+        Ok(answer) => Stream::running(answer?, writer),
+        Err(_) => Stream::Starting(starting, writer),
     };
     let events = unfold(Some(stream), |stream| async move { Some(stream?.step().await) });
     let events = events.flat_map(|events| iter(events.into_iter().map(Ok::<_, Infallible>)));

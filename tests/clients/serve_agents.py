@@ -13,7 +13,15 @@ import urllib.request
 from typing import Literal
 
 import openai
-from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
 
 QUESTION = "Name three primary colours."
 PLACE = "How is the weather in Rome? Use the tool."
@@ -51,8 +59,8 @@ def check_llm(url: str, model: str) -> None:
         check("llm: second turn", bool(run("-c", "Name one more.")))
 
 
-def check_agent(url: str, model: str) -> None:
-    """An agent of `openai-agents` that has to use its tool before it answers."""
+def check_agent(url: str, model: str, protocol: type) -> None:
+    """An agent of `openai-agents` that has to use its tool before it answers, with one of its two protocols."""
     called = []
 
     @function_tool
@@ -66,20 +74,21 @@ def check_agent(url: str, model: str) -> None:
     agent = Agent(
         name="forecaster",
         instructions="You report the weather.",
-        model=OpenAIChatCompletionsModel(model=model, openai_client=client),
+        model=protocol(model=model, openai_client=client),
         model_settings=ModelSettings(tool_choice="required", temperature=0, max_tokens=100),
         tools=[weather],
     )
     try:
         result = Runner.run_sync(agent, PLACE, max_turns=4)
     except openai.BadRequestError as error:
-        return check("agents: tools are refused, with the reason", "chat template" in str(error))
-    check("agents: tool called", bool(called) and set(called) <= {"Rome", "Paris"})
-    check("agents: answer after the result", bool(str(result.final_output).strip()))
+        return check(f"{protocol.__name__}: tools are refused, with the reason", "chat template" in str(error))
+    check(f"{protocol.__name__}: tool called", bool(called) and set(called) <= {"Rome", "Paris"})
+    check(f"{protocol.__name__}: answer after the result", bool(str(result.final_output).strip()))
 
 
 if __name__ == "__main__":
     address = sys.argv[1].rstrip("/")
     name = first_model(address)
     check_llm(address, name)
-    check_agent(address, name)
+    for protocol in (OpenAIChatCompletionsModel, OpenAIResponsesModel):
+        check_agent(address, name, protocol)

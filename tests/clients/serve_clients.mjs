@@ -71,6 +71,25 @@ async function checkOpenai() {
   return { model, text };
 }
 
+async function checkResponses({ model, text }) {
+  const client = new OpenAI({
+    baseURL: `${url}/v1`,
+    apiKey: "none",
+    maxRetries: 0,
+  });
+  const asked = { model, input: QUESTION, max_output_tokens: TOKENS };
+  const whole = await client.responses.create(asked);
+  check("openai (npm): same text as a response", whole.output_text === text);
+  let streamed = "";
+  for await (const event of await client.responses.create({
+    ...asked,
+    stream: true,
+  })) {
+    if (event.type === "response.output_text.delta") streamed += event.delta;
+  }
+  check("openai (npm): stream of a response equals whole", streamed === text);
+}
+
 async function checkAnthropic({ model, text }) {
   const client = new Anthropic({ baseURL: url, apiKey: "none", maxRetries: 0 });
   const asked = { model, messages: QUESTION, max_tokens: TOKENS };
@@ -171,6 +190,7 @@ async function checkTools({ model }) {
 }
 
 const answer = await checkOpenai();
+await checkResponses(answer);
 await checkAnthropic(answer);
 await checkAi(answer);
 await checkTools(answer);

@@ -17,6 +17,7 @@ SCHEMA = {
     "required": ["city"],
     "additionalProperties": False,
 }
+FLAT_FUNCTION = {"type": "function", "name": "weather", "description": "The weather.", "parameters": SCHEMA}
 FUNCTION = {"type": "function", "function": {"name": "weather", "description": "The weather.", "parameters": SCHEMA}}
 TOOL = {"name": "weather", "description": "The weather.", "input_schema": SCHEMA}
 PLACE = {"role": "user", "content": "How is the weather in Rome?"}
@@ -61,6 +62,53 @@ def check_openai(url: str) -> str:
         next(iter(early))
     check("openai: answers after a cancelled stream", bool(client.chat.completions.create(**asked).choices))
     return text
+
+
+def check_responses(url: str, expected: str) -> None:
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    model = client.models.list().data[0].id
+    asked = {"model": model, "input": QUESTION, "max_output_tokens": 48}
+    logprobs = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    whole = client.responses.create(**asked, **logprobs, extra_body={"hunch": True})
+    check("responses: same text as chat", whole.output_text == expected)
+    check("responses: origins", set(whole.hunch["origins"]) <= ORIGINS and "".join(whole.hunch["texts"]) == expected)
+    check("responses: log probabilities", len(whole.output[0].content[0].logprobs) == whole.usage.output_tokens)
+    cut = whole.usage.output_tokens == 48
+    check("responses: status", whole.status == ("incomplete" if cut else "completed"))
+    events = list(client.responses.create(**asked, stream=True))
+    check("responses: numbers of events", [event.sequence_number for event in events] == list(range(len(events))))
+    streamed = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    check("responses: stream equals whole", streamed == expected)
+    last = events[-1].response
+    check("responses: last event", last.output_text == expected and last.usage.output_tokens == whole.usage.output_tokens)
+    text = {"format": {"type": "json_schema", "name": "place", "schema": SCHEMA, "strict": True}}
+    with client.responses.stream(model=model, input=[PLACE], text=text, max_output_tokens=100) as stream:
+        placed = json.loads(stream.get_final_response().output_text)
+    check("responses: format", placed["city"] in ("Rome", "Paris"))
+    try:
+        client.responses.create(**asked, previous_response_id=whole.id)
+        check("responses: a stored response is refused", False)
+    except openai.BadRequestError as error:
+        check("responses: a stored response is refused", error.param == "previous_response_id")
+
+
+def check_responses_tools(url: str) -> None:
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    model = client.models.list().data[0].id
+    asked = {"model": model, "tools": [FLAT_FUNCTION], "max_output_tokens": 100}
+    named = {"type": "function", "name": "weather"}
+    try:
+        answer = client.responses.create(**asked, input=[PLACE], tool_choice=named)
+    except openai.BadRequestError as error:
+        return check("responses: tools are refused, with the reason", "chat template" in str(error))
+    call = answer.output[0]
+    check("responses: call", call.name == "weather" and "city" in json.loads(call.arguments))
+    with client.responses.stream(**asked, input=[PLACE], tool_choice=named) as stream:
+        streamed = stream.get_final_response().output[0]
+    check("responses: streamed call", streamed.arguments == call.arguments)
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    after = client.responses.create(**asked, input=[PLACE, *answer.output, result], tool_choice="none")
+    check("responses: answer to a result", bool(after.output_text))
 
 
 def check_anthropic(url: str, expected: str) -> None:
@@ -124,6 +172,9 @@ def check_anthropic_tools(url: str) -> None:
 
 if __name__ == "__main__":
     address = sys.argv[1].rstrip("/")
-    check_anthropic(address, check_openai(address))
+    answer = check_openai(address)
+    check_responses(address, answer)
+    check_anthropic(address, answer)
     check_openai_tools(address)
+    check_responses_tools(address)
     check_anthropic_tools(address)

@@ -46,6 +46,7 @@ mod schema;
 mod serve;
 mod serve_limits;
 mod serve_models;
+mod serve_responses;
 mod serve_thinking;
 mod serve_tools;
 mod support;

@@ -1,4 +1,4 @@
-//! Responses in the protocol of OpenAI: whole answers and chunks, with log probabilities and counts of tokens.
+//! Responses of chats and completions: whole answers and chunks, with log probabilities and counts of tokens.
 
 use axum::response::sse::Event;
 use hunch_core::token::TokenId;
@@ -16,6 +16,7 @@ use crate::generate::Finished;
 
 /// Log probability of a token that was not among the most likely ones, as OpenAI reports it.
 const UNLIKELY: f64 = -9999.0;
+
 /// Endpoint of a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Endpoint {
@@ -58,18 +59,22 @@ fn log_probability(p: f32) -> f64 {
 }
 
 /// Returns the log probabilities of tokens, with this many alternatives each.
-fn log_probabilities(tokenizer: &Tokenizer, tokens: &[TokenEvent], count: usize) -> Value {
+pub(super) fn log_probabilities<'a>(
+    tokenizer: &Tokenizer,
+    tokens: impl IntoIterator<Item = &'a TokenEvent>,
+    count: usize,
+) -> Vec<Value> {
     let entry = |id: TokenId, p: f32| {
         let bytes = tokenizer.token_bytes(id);
         json!({ "token": String::from_utf8_lossy(&bytes), "logprob": log_probability(p), "bytes": &bytes[..] })
     };
-    let content = tokens.iter().map(|token| {
+    let described = tokens.into_iter().map(|token| {
         let mut described = entry(token.id, token.confidence);
         let top = token.top.iter().take(count).map(|other| entry(other.0, other.2));
         described["top_logprobs"] = top.collect();
         described
     });
-    json!({ "content": content.collect::<Vec<_>>() })
+    described.collect()
 }
 
 /// Returns the log probabilities of tokens in the form of completions, with this many alternatives each and the token
@@ -130,11 +135,18 @@ impl Shape {
         let tokenizer = server.model.encoder.tokenizer();
         match (self.logprobs, self.endpoint) {
             (None, _) => Value::Null,
-            (Some(count), Endpoint::Chat) => log_probabilities(tokenizer, tokens, count),
+            (Some(count), Endpoint::Chat) => {
+                json!({ "content": log_probabilities(tokenizer, tokens, count) })
+            }
             (Some(count), Endpoint::Completions) => {
                 completion_log_probabilities(tokenizer, tokens, count, from)
             }
         }
+    }
+
+    /// Returns the splitter of the thoughts in an answer, if they are sent apart from the text.
+    fn thoughts(&self, answer: &RunningAnswer) -> Option<ThoughtSplitter> {
+        (self.endpoint == Endpoint::Chat).then(|| answer.thoughts.clone())
     }
 
     /// Returns an answer that is complete.
@@ -143,10 +155,9 @@ impl Shape {
         server: &Served,
         answer: &RunningAnswer,
         whole: &Whole,
-        thoughts: Option<ThoughtSplitter>,
         parser: Option<ToolCallParser>,
     ) -> Value {
-        let (thought, text) = split_whole(thoughts, whole.text());
+        let (thought, text) = split_whole(self.thoughts(answer), whole.text());
         let pieces = match parser {
             Some(parser) => pieces(parser, &text),
             None => vec![AnswerPiece::Text(text)],
@@ -188,7 +199,7 @@ impl Shape {
 pub(super) struct Chunks {
     pub(super) server: Served,
     pub(super) shape: Shape,
-    /// Splitter of thoughts, if they are sent apart from the text.
+    /// Splitter of thoughts, if they are sent apart from the text. Set when the answer begins.
     pub(super) thoughts: Option<ThoughtSplitter>,
     /// Reader of calls, if the answer may have some.
     pub(super) parser: Option<ToolCallParser>,
@@ -233,7 +244,8 @@ impl Chunks {
 }
 
 impl sse::Writer for Chunks {
-    fn begin(&mut self, _: &RunningAnswer) -> Vec<Event> {
+    fn begin(&mut self, answer: &mut RunningAnswer) -> Vec<Event> {
+        self.thoughts = self.shape.thoughts(answer);
         if self.shape.endpoint == Endpoint::Completions {
             return Vec::new();
         }
@@ -278,7 +290,7 @@ impl sse::Writer for Chunks {
         events
     }
 
-    fn failed(failure: &Failure) -> Vec<Event> {
+    fn failed(&mut self, failure: &Failure) -> Vec<Event> {
         vec![sse::data(&failure.body(Protocol::OpenAi))]
     }
 }

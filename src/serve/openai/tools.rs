@@ -1,4 +1,4 @@
-//! Tools in the protocol of OpenAI: the fields of a request, and calls in answers.
+//! Tools in the protocol of OpenAI: the fields of a request, and calls in answers of chats.
 
 use hunch_core::chat::Role;
 use hunch_model::text::{Tool, ToolCall, ToolCallParser, ToolPart};
@@ -54,13 +54,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<Tools, Failure> {
         fields.take(&["tools", "tool_choice", "parallel_tool_calls"])?;
     let tools = tools.into_iter().enumerate().map(|(i, entry)| match (entry.kind.as_str(), entry.function) {
         ("function", Some(Function { name, description, parameters })) => {
-            // Absent parameters mean that the function takes none.
-            let none = || json!({ "type": "object", "properties": {}, "additionalProperties": false });
-            Ok(Tool {
-                name,
-                description,
-                parameters: parameters.filter(|given| !given.is_null()).unwrap_or_else(none),
-            })
+            Ok(tool(name, description, parameters))
         }
         ("function", None) => {
             Err(Failure::of_param("tools", format!("`tools[{i}]` has no `function`. Add it.")))
@@ -75,18 +69,32 @@ pub(super) fn read(fields: &mut Fields) -> Result<Tools, Failure> {
     let choice = match tool_choice {
         None => ToolChoice::Auto,
         Some(Choice::Named { function }) => ToolChoice::Named(function.name),
-        Some(Choice::Mode(mode)) => match mode.as_str() {
-            "none" => ToolChoice::None,
-            "auto" => ToolChoice::Auto,
-            "required" => ToolChoice::Required,
-            other => {
-                let message =
-                    format!("`tool_choice` is \"{other}\". Choose none, auto, required or a function.");
-                return Err(Failure::of_param("tool_choice", message));
-            }
-        },
+        Some(Choice::Mode(mode)) => choice_of(&mode)?,
     };
     Tools::new(tools, choice, parallel_tool_calls.unwrap_or(true))
+}
+
+/// Returns a function as a tool. Absent parameters mean that it takes none.
+pub(super) fn tool(name: String, description: Option<String>, parameters: Option<Value>) -> Tool {
+    let none = || json!({ "type": "object", "properties": {}, "additionalProperties": false });
+    let parameters = parameters.filter(|given| !given.is_null()).unwrap_or_else(none);
+    Tool { name, description, parameters }
+}
+
+/// Reads a choice that names no function.
+///
+/// # Errors
+/// If it is unknown.
+pub(super) fn choice_of(mode: &str) -> Result<ToolChoice, Failure> {
+    match mode {
+        "none" => Ok(ToolChoice::None),
+        "auto" => Ok(ToolChoice::Auto),
+        "required" => Ok(ToolChoice::Required),
+        other => {
+            let message = format!("`tool_choice` is \"{other}\". Choose none, auto, required or a function.");
+            Err(Failure::of_param("tool_choice", message))
+        }
+    }
 }
 
 /// A message of a request.
@@ -135,8 +143,10 @@ pub(super) fn add_message(history: &mut History, i: usize, message: Message) -> 
         "user" => history.text(Role::User, required()?),
         "assistant" if calls.is_empty() => history.text(Role::Assistant, required()?),
         "assistant" => {
-            let calls = calls.into_iter().map(|call| read_call(call, &param("tool_calls")));
-            history.calls(content.unwrap_or_default(), calls.collect::<Result<_, _>>()?);
+            let calls = calls.into_iter().map(|CallEntry { id, function }| {
+                Ok((id, read_call(function.name, &function.arguments, &param("tool_calls"))?))
+            });
+            history.calls(content.unwrap_or_default(), calls.collect::<Result<_, Failure>>()?);
         }
         "tool" => {
             let id = tool_call_id.ok_or_else(|| {
@@ -155,16 +165,18 @@ pub(super) fn add_message(history: &mut History, i: usize, message: Message) -> 
     Ok(())
 }
 
-/// Reads a call of an earlier answer.
-fn read_call(call: CallEntry, param: &str) -> Result<(String, ToolCall), Failure> {
-    let CalledFunction { name, arguments } = call.function;
-    let text = if arguments.trim().is_empty() { "{}" } else { &arguments };
+/// Reads a call of an earlier answer, whose arguments are JSON in a string.
+///
+/// # Errors
+/// If the name is invalid, or the arguments are not an object.
+pub(super) fn read_call(name: String, arguments: &str, param: &str) -> Result<ToolCall, Failure> {
+    let text = if arguments.trim().is_empty() { "{}" } else { arguments };
     let arguments = serde_json::from_str::<Map<String, Value>>(text).map_err(|error| {
         let message =
             format!("The arguments of a call of \"{name}\" are not a JSON object ({error}). Correct them.");
         Failure::of_param(param, message)
     })?;
-    Ok((call.id, past_call(name, arguments, param)?))
+    past_call(name, arguments, param)
 }
 
 /// Returns the message of a whole answer with its thoughts.
