@@ -17,8 +17,8 @@ pub fn regular(path: &Path) -> Result<Metadata> {
     if metadata.is_file() { Ok(metadata) } else { Err(Refusal::NotAFile { path: path.into() }.into()) }
 }
 
-/// Returns whether the name of a file or folder begins with a dot: locks, thumbnails, and the attributes that macOS keeps in
-/// "._NAME" on volumes of other systems.
+/// Returns whether the name of a file or folder begins with a dot. Such are locks, thumbnails, and "._NAME", in which macOS
+/// keeps attributes on volumes of other systems.
 pub fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }

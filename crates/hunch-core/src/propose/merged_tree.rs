@@ -1,13 +1,13 @@
-//! Several drafts of one round, merged into one tree that the target verifies in one pass (merge-based token trees of
-//! SpecInfer, Miao et al., arXiv 2305.09781).
+//! Several drafts of one round, merged into one tree: the merge-based trees of SpecInfer (Miao et al., arXiv 2305.09781).
+//! The target verifies it in one pass.
 //!
 //! Each proposer drafts a chain, without seeing the chains of the others. Tokens that are certain in two chains, after the
 //! same tokens, share a row. Sampled tokens never do: leaving one out because another chain has drawn it too would bias the
 //! output. Chains branch where they differ, and the verifier tests the branches in the order of the proposers.
 //!
-//! How many tokens a proposer drafts is decided before any of them is drawn. At a fixed depth the tokens are shared
-//! equally, as far as each proposer can draft as many. Else a token has to be worth its row and its pass, given how often that proposer's tokens were accepted after
-//! the rejection of those before it.
+//! The length of a chain is set before any of its tokens is drawn. At a fixed depth the tokens are shared equally, as far as
+//! each proposer can draft as many. Else each token has to be worth its row and its pass. Its acceptance is measured after
+//! the rejection of tokens of other proposers.
 
 use std::ops::ControlFlow;
 
