@@ -25,20 +25,26 @@ pub(super) fn candidates_where(logits: &[f32], keep: impl Fn(usize, f32) -> bool
 /// Returns the `k` most likely tokens (`k` at least 1) in no order, fewer if fewer are possible.
 /// `maxima` are the block maxima of `logits`.
 pub(super) fn most_likely(logits: &[f32], maxima: &[f32], k: usize) -> Vec<TokenCandidate> {
-    // Each of the k blocks with the largest maxima holds a logit of at least the k-th largest block
-    // maximum. No smaller logit can be in the top k, so one vectorised pass leaves few candidates.
+    largest(logits, maxima, k, f32::NEG_INFINITY)
+}
+
+/// Returns the tokens with the `k` largest values above `floor` (`k` at least 1), in no order.
+fn largest(values: &[f32], maxima: &[f32], k: usize, floor: f32) -> Vec<TokenCandidate> {
+    // Each of the k blocks with the largest maxima holds a value of at least the k-th largest block
+    // maximum. No smaller value can be in the top k, so one vectorised pass leaves few candidates.
     let bound = if k <= maxima.len() {
         *maxima.to_vec().select_nth_unstable_by(k - 1, |a, b| b.total_cmp(a)).1
     } else {
-        f32::NEG_INFINITY
+        floor
     };
     let mut kept = Vec::new();
-    for (block, chunk) in logits.chunks(BLOCK).enumerate() {
-        if maxima[block] < bound {
+    for (block, chunk) in values.chunks(BLOCK).enumerate() {
+        // Of a filtered distribution, few blocks hold more than zeros.
+        if maxima[block] < bound || maxima[block] <= floor {
             continue;
         }
         for (i, &logit) in chunk.iter().enumerate() {
-            if logit >= bound && logit > f32::NEG_INFINITY {
+            if logit >= bound && logit > floor {
                 kept.push(TokenCandidate { logit, token: (block * BLOCK + i) as TokenId });
             }
         }
@@ -75,7 +81,7 @@ pub(super) fn keep_nucleus(kept: &mut Vec<TokenCandidate>, max: f32, wanted: f64
 /// Returns the `count` most likely tokens of a distribution, most likely first, fewer if fewer are
 /// possible.
 pub fn top_tokens(distribution: &[f32], count: usize) -> Vec<TokenProb> {
-    let mut likely = most_likely(distribution, &maxima_of(distribution), count);
+    let mut likely = largest(distribution, &maxima_of(distribution), count, 0.0);
     likely.sort_unstable_by(by_likelihood);
-    likely.iter().filter(|c| c.logit > 0.0).map(|c| (c.token, c.logit)).collect()
+    likely.iter().map(|c| (c.token, c.logit)).collect()
 }

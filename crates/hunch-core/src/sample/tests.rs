@@ -198,6 +198,9 @@ fn logprobs_match_plain_softmax() {
     assert!((flat.entropy - 5000f32.ln()).abs() < 1e-4 && flat.top == [(0, flat.confidence)]);
     assert_eq!(top_tokens(&[0.25, 0.0, 0.5, 0.25], 9), [(2, 0.5), (0, 0.25), (3, 0.25)]);
     assert_eq!(top_tokens(&[0.25, 0.0, 0.5, 0.25], 1), [(2, 0.5)]);
+    let mut sparse = vec![0.0; 5000];
+    (sparse[17], sparse[4000]) = (0.25, 0.75);
+    assert_eq!(top_tokens(&sparse, 3), [(4000, 0.75), (17, 0.25)]);
 }
 
 fn logit() -> impl Strategy<Value = f32> {
