@@ -39,7 +39,7 @@ fn largest(values: &[f32], maxima: &[f32], k: usize, floor: f32) -> Vec<TokenCan
     };
     let mut kept = Vec::new();
     for (block, chunk) in values.chunks(BLOCK).enumerate() {
-        // Of a filtered distribution, few blocks hold more than zeros.
+        // Few blocks of a filtered distribution hold more than zeros.
         if maxima[block] < bound || maxima[block] <= floor {
             continue;
         }
