@@ -35,8 +35,9 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
+    /// Returns whether it drafts with passes of a model, not with lookups.
     fn has_model(&self) -> bool {
-        self.proposer.prefill_rows() > 0
+        self.proposer.method().drafter().is_some()
     }
 
     fn acceptance(&self, place: usize) -> f64 {
@@ -203,8 +204,8 @@ impl Proposer for MergedTree<'_> {
             member.proposer.room(committed).min(member.proposer.max_depth()).min(plan.max_depth)
         };
         let longest: Vec<usize> = self.members.iter().map(longest).collect();
+        self.members.iter_mut().for_each(|member| member.chain.clear());
         for (i, member) in self.members.iter_mut().enumerate() {
-            member.chain.clear();
             let tokens = match plan.is_fixed() {
                 true => first_share(plan.max_draft - tree.len(), &longest[i..]),
                 false => member.worthwhile(&plan, tree.len(), open).min(longest[i]),
