@@ -10,6 +10,7 @@ use rusqlite::{Connection, Transaction};
 use super::{LOCK_PATIENCE, Store, backups, damage, lock, migrations, read_only};
 use crate::api::StoreCopy;
 use hunch_error::{Error, Refusal};
+use hunch_library::{SET_ASIDE_FOLDER, store_files};
 use hunch_model::atomic_file;
 
 use super::{Result, StoreError};
@@ -39,7 +40,7 @@ impl Store {
         }
         let aside = set_aside(path)?;
         // SQLite would apply the old file's log to the new file.
-        let [file, log @ ..] = parts(path);
+        let [file, log @ ..] = store_files(path);
         for part in log.iter().filter(|part| part.exists()) {
             fs::remove_file(part).map_err(io("move aside", part))?;
         }
@@ -64,7 +65,7 @@ impl Store {
 
     /// Returns the size of the file at `path` with its log, in bytes.
     pub fn bytes(path: &Path) -> u64 {
-        parts(path).iter().filter_map(|part| fs::metadata(part).ok()).map(|part| part.len()).sum()
+        store_files(path).iter().filter_map(|part| fs::metadata(part).ok()).map(|part| part.len()).sum()
     }
 
     /// Checks the structure of the whole file at `path` on its own connection.
@@ -157,28 +158,19 @@ fn run_through(connection: &Connection, sql: &str) -> Result<()> {
     Ok(())
 }
 
-/// Lists the paths of the file, its log and its shared memory.
-fn parts(path: &Path) -> [PathBuf; 3] {
-    ["", "-wal", "-shm"].map(|ending| {
-        let mut part = path.as_os_str().to_owned();
-        part.push(ending);
-        part.into()
-    })
-}
-
 /// Links the file and its log under new names and leaves the old names in place. Returns the new path of the file.
 fn set_aside(path: &Path) -> Result<Option<PathBuf>> {
     if !path.exists() {
         return Ok(None);
     }
-    let folder = path.with_file_name(hunch_library::SET_ASIDE_FOLDER);
+    let folder = path.with_file_name(SET_ASIDE_FOLDER);
     fs::create_dir_all(&folder).map_err(|source| Error::Io {
         action: "make the folder",
         path: folder.clone(),
         source,
     })?;
     let aside = folder.join(format!("{}.db", backups::date_now()?));
-    for (from, to) in parts(path).iter().zip(parts(&aside)).filter(|(from, _)| from.exists()) {
+    for (from, to) in store_files(path).iter().zip(store_files(&aside)).filter(|(from, _)| from.exists()) {
         // A hard link takes no space. Volumes without hard links get a copy.
         fs::hard_link(from, &to).or_else(|_| fs::copy(from, &to).map(drop)).map_err(|source| Error::Io {
             action: "move aside",

@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use acceptance::AcceptanceModel;
 pub use acceptance::PairFit;
-pub(crate) use acceptance::{CONFIDENCE_BINS, SuccessRate, bin_of, bin_prior};
+pub(crate) use acceptance::{CONFIDENCE_BINS, SuccessRate, UNKNOWN, bin_of, bin_prior};
 use cost_model::{CostMemory, CostModel, DraftTimes, OUTLIER};
 pub use max_draft::MaxDraft;
 use plan::StopRule;

@@ -52,6 +52,15 @@ pub(super) const LOW_BIT_FOLDER: &str = "low-bit";
 /// Name of the folder of training data in the data folder.
 pub(super) const DRAFTERS_FOLDER: &str = "drafters";
 
+/// Lists the files of an SQLite store at `path`: the store, its log and its shared memory. Not all have to exist.
+pub fn store_files(path: &Path) -> [PathBuf; 3] {
+    ["", "-wal", "-shm"].map(|ending| {
+        let mut file = path.as_os_str().to_owned();
+        file.push(ending);
+        file.into()
+    })
+}
+
 /// Name of the folder in the data folder for stores that a repair set aside.
 pub const SET_ASIDE_FOLDER: &str = "set-aside";
 

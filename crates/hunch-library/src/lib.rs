@@ -37,7 +37,7 @@ pub mod watch;
 pub use data_folders::{
     HEADS_FOLDER, SET_ASIDE_FOLDER, conversations_path, data_folder, default_model_path, heads_folder,
     is_low_bit_copy, low_bit_path, low_bit_path_in, models_folder, other_data_folder, skip_sets_folder_in,
-    training_folder, training_folder_in,
+    store_files, training_folder, training_folder_in,
 };
 pub use folders::{add_folder, added_folders, remember_loaded, remove_folder, was_loaded};
 pub use heads::{HeadEntry, head_at, heads, resolve_head};

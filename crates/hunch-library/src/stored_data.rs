@@ -11,7 +11,7 @@ use hunch_model::atomic_file::PART;
 use hunch_model::file_lock::FileLock;
 use hunch_model::{heads, low_bit};
 
-use super::data_folders::{DRAFTERS_FOLDER, HEADS_FOLDER, LOW_BIT_FOLDER, SET_ASIDE_FOLDER};
+use super::data_folders::{DRAFTERS_FOLDER, HEADS_FOLDER, LOW_BIT_FOLDER, SET_ASIDE_FOLDER, store_files};
 use super::names::short_name;
 use super::places::Places;
 use super::scan::scan;
@@ -95,13 +95,7 @@ pub fn remove_stored_data(places: &Places, id: &str) -> Result<()> {
 
 /// Lists the paths of an entry: a store that was set aside has a log and shared memory next to it.
 fn parts(kind: StoredKind, path: &Path) -> Vec<PathBuf> {
-    let endings: &[&str] = if kind == StoredKind::SetAside { &["", "-wal", "-shm"] } else { &[""] };
-    let part = |ending: &&str| {
-        let mut part = path.as_os_str().to_owned();
-        part.push(ending);
-        part.into()
-    };
-    endings.iter().map(part).collect()
+    if kind == StoredKind::SetAside { store_files(path).into() } else { vec![path.to_owned()] }
 }
 
 /// Lists the kinds and ids of the data in a data folder.
@@ -130,7 +124,7 @@ fn kind_of(kind: StoredKind, path: &Path) -> Option<StoredKind> {
     if kind == StoredKind::SetAside && main.is_some_and(|main| Path::new(main).exists()) {
         return None;
     }
-    if !path.to_string_lossy().ends_with(PART) {
+    if !name.ends_with(PART) {
         return Some(kind);
     }
     let unchanged = fs::metadata(path).and_then(|meta| meta.modified()).ok()?.elapsed().ok()?;

@@ -6,7 +6,7 @@ use crate::limits::MAX_DRAFT;
 /// Bins of confidence, each 10% wide: the length of an array.
 pub(crate) const CONFIDENCE_BINS: usize = 10;
 /// Acceptance of a first token while nothing is known of the draft: any acceptance from 0 to 1 is as likely.
-const UNKNOWN: f64 = 0.5;
+pub(crate) const UNKNOWN: f64 = 0.5;
 
 /// Acceptance and the target's certainty on one text, from which the acceptance on another text is expected.
 ///

@@ -11,19 +11,12 @@
 
 use std::ops::ControlFlow;
 
-use super::{Method, ProposeContext, Proposer, RoundOutcome};
-use crate::depth::{DraftPlan, SuccessRate};
+use super::{Method, ProposeContext, Proposer, RoundOutcome, taps_of};
+use crate::depth::{DepthConfig, DraftPlan, SuccessRate, UNKNOWN};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
 use crate::token::TokenId;
-
-/// Acceptance of a token before any test: any acceptance from 0 to 1 is as likely.
-const UNKNOWN: f64 = 0.5;
-/// Tests that an acceptance rate remembers.
-const MEMORY: f64 = 32.0;
-/// Share of the tests that are left after a round without another one.
-const FADE: f64 = 1.0 - 1.0 / 128.0;
 
 /// A proposer whose drafts are merged with those of others.
 struct Member<'a> {
@@ -56,8 +49,9 @@ impl Member<'_> {
         (0..plan.max_draft - len).take_while(pays).count()
     }
 
-    /// Learns from the accepted nodes of the merged tree.
+    /// Learns from the accepted nodes of the merged tree. Remembers as long as the depth controller does.
     fn learn(&mut self, accepted: &[usize]) {
+        let DepthConfig { memory, horizon, .. } = DepthConfig::default();
         let mut tested = 0;
         for (place, &node) in self.chain.iter().enumerate() {
             let winner = accepted.get(place).copied();
@@ -65,13 +59,13 @@ impl Member<'_> {
             if winner.is_some_and(|winner| winner < node) {
                 break;
             }
-            self.rates[place].add(winner == Some(node), MEMORY);
+            self.rates[place].add(winner == Some(node), memory);
             tested = place + 1;
             if winner != Some(node) {
                 break;
             }
         }
-        self.rates[tested..].iter_mut().for_each(|rate| rate.decay(FADE));
+        self.rates[tested..].iter_mut().for_each(|rate| rate.decay(1.0 - 1.0 / horizon));
     }
 
     /// Returns the places in its chain of the nodes that start `path`.
@@ -109,9 +103,7 @@ impl<'a> MergedTree<'a> {
     pub(crate) fn new(proposers: impl IntoIterator<Item = &'a mut dyn Proposer>) -> Self {
         let member = |proposer| Member { proposer, rates: Default::default(), chain: Vec::new() };
         let members: Vec<_> = proposers.into_iter().map(member).collect();
-        let mut taps: Vec<usize> = members.iter().flat_map(|m| m.proposer.taps().iter().copied()).collect();
-        taps.sort_unstable();
-        taps.dedup();
+        let taps = taps_of(members.iter().map(|member| &*member.proposer));
         Self { members, taps, failure: None }
     }
 

@@ -38,6 +38,7 @@ pub mod suffix;
 pub mod synthetic;
 
 pub use entry::{Constructor, MethodEntry, Needs, OptionName, Stage};
+pub(crate) use proposer::taps_of;
 pub use proposer::{AuxRows, MethodOptions, ProposeContext, Proposer, RoundOutcome};
 pub use proposers::Proposers;
 

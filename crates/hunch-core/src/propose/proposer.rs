@@ -249,3 +249,11 @@ pub trait Proposer: Send {
         Ok(())
     }
 }
+
+/// Returns the layers that any of some proposers reads, ascending.
+pub(crate) fn taps_of<'p>(proposers: impl Iterator<Item = &'p (dyn Proposer + 'p)>) -> Vec<usize> {
+    let mut taps: Vec<usize> = proposers.flat_map(Proposer::taps).copied().collect();
+    taps.sort_unstable();
+    taps.dedup();
+    taps
+}

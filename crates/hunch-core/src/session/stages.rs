@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::method::Method;
 use crate::model::{LanguageModel, LogitRows, Rows, Step, StepOutput};
 use crate::propose::merged_tree::MergedTree;
-use crate::propose::{AuxRows, ProposeContext, Proposer, RoundOutcome};
+use crate::propose::{AuxRows, ProposeContext, Proposer, RoundOutcome, taps_of};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
 use crate::stats::{RoundTiming, Stopwatch, millis};
@@ -313,11 +313,7 @@ impl<'a> Stages<'a> {
 
     /// Returns the layers that any proposer reads, ascending.
     pub(super) fn taps(&self) -> Vec<usize> {
-        let used = self.stages.iter().filter(|stage| !stage.dropped);
-        let mut taps: Vec<usize> = used.flat_map(|stage| stage.proposer.taps().iter().copied()).collect();
-        taps.sort_unstable();
-        taps.dedup();
-        taps
+        taps_of(self.stages.iter().filter(|stage| !stage.dropped).map(|stage| &*stage.proposer))
     }
 
     /// Returns the rows of all draft passes of this round.
