@@ -17,7 +17,7 @@ use hunch_core::token::TokenId;
 use hunch_error::Result;
 
 /// Tokens between positions. Neighbouring positions are strongly correlated.
-const EVERY: usize = 4;
+pub(super) const EVERY: usize = 4;
 
 /// Drafts of one method along the answers to a suite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -98,7 +98,7 @@ pub fn measure(
 }
 
 /// Returns the tokens of plain decoding's answer.
-fn plain_text(
+pub(super) fn plain_text(
     models: &mut Models,
     prompt: &[TokenId],
     plan: &BenchPlan,
@@ -141,7 +141,10 @@ fn report(
 }
 
 /// Returns a figure of every position that has it, by text.
-fn figures(texts: &[Vec<DraftQuality>], of: impl Fn(&DraftQuality) -> Option<f64>) -> Vec<Vec<f64>> {
+pub(super) fn figures(
+    texts: &[Vec<DraftQuality>],
+    of: impl Fn(&DraftQuality) -> Option<f64>,
+) -> Vec<Vec<f64>> {
     texts.iter().map(|text| text.iter().filter_map(&of).collect()).collect()
 }
 

@@ -5,7 +5,7 @@
 //! [`cost_curve`] turn the times into costs. Nothing here prints.
 //!
 //! Models and clocks are known only to `lanes`, [`compare`], [`model_bench`], [`peak_memory`], [`passes`], [`drafts`],
-//! [`timed_passes`], [`skip_search`], [`second_turn`], [`cost_curve`] and `candle`. The rest is pure: times come from
+//! [`timed_passes`], [`skip_search`], [`tree_search`], [`second_turn`], [`cost_curve`] and `candle`. The rest is pure: times come from
 //! [`hunch_core::stats`] and the [`Bench`] passed in, predictions from [`hunch_core::theory`].
 
 #[cfg(feature = "candle-baseline")]
@@ -30,6 +30,7 @@ pub mod skip_search;
 pub mod skip_sets;
 pub mod suite;
 pub mod timed_passes;
+pub mod tree_search;
 mod turns;
 
 pub use identity::{Difference, IdentityReport};

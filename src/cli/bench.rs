@@ -4,6 +4,7 @@ mod drafts;
 mod passes;
 mod report;
 mod second_turn;
+mod tree_search;
 
 use std::io::Write;
 
@@ -46,6 +47,11 @@ enum Tool {
     /// No times are measured. Acceptance is computed exactly from p and q, not sampled. --max-draft auto needs times, so
     /// it is refused here.
     Drafts(drafts::DraftsArgs),
+    /// Search for the fixed draft tree with the most expected tokens per target pass
+    ///
+    /// Acceptance by rank and depth is computed on the answers to every second prompt. The best tree is evaluated on the
+    /// others, next to a chain and to the tree that grows by confidence. No times are measured.
+    TreeSearch(tree_search::TreeSearchArgs),
     /// Measure the time to the first token of a second message, with warm and with empty caches
     SecondTurn(second_turn::SecondTurnArgs),
 }
@@ -70,7 +76,7 @@ struct WorkArgs {
     #[arg(long, value_name = "N")]
     prompts: Option<usize>,
     /// Most tokens to draft per round: 1 to 15, or auto, which picks the fastest. Several, separated by
-    /// commas, are compared [default: auto; 4 for the tool drafts]
+    /// commas, are compared [default: auto; 4 for drafts, 8 for tree-search]
     #[arg(long, value_delimiter = ',', value_name = "K|auto")]
     max_draft: Vec<MaxDraft>,
     #[command(flatten)]
@@ -112,6 +118,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     match &args.tool {
         Some(Tool::Passes(args)) => passes::run(args),
         Some(Tool::Drafts(args)) => drafts::run(args),
+        Some(Tool::TreeSearch(args)) => tree_search::run(args),
         Some(Tool::SecondTurn(args)) => second_turn::run(args),
         None => methods(&args.methods),
     }

@@ -118,7 +118,10 @@ fn unheeded(wanted: Thinking, switches: ThinkingSwitches) -> Option<String> {
 /// Options of single methods.
 #[derive(Args, Clone)]
 pub(crate) struct OptionArgs {
-    /// Shape of the trees of draft-tree and head-tree: dynamic, or children per level such as 3x2x1
+    /// Shape of the trees of draft-tree and head-tree: dynamic, or children by level such as 3x2x1
+    ///
+    /// Where the nodes of a level differ, commas separate their children. In 3x2,1 the first node of the second level has
+    /// two, the second has one, and the third has none
     #[arg(long, default_value_t = TreeShape::Dynamic, value_name = "SHAPE")]
     tree: TreeShape,
     /// Layers of the target that early-exit runs [default: two thirds]
@@ -202,12 +205,6 @@ fn load_on(
         load::check_memory(&fit, "; --ignore-memory-check loads it anyway")?;
     }
     let mut models = Models::load_by(&plan, compute)?;
-    if let Some(note) = models.device_note() {
-        note.lines().for_each(|note| eprintln!("hunch: {}", render::line(note)));
-    }
-    if let Some(note) = models.head_note() {
-        eprintln!("hunch: {}", render::line(note));
-    }
     if let Some(placement) = models.draft_placement() {
         eprintln!("hunch: {placement}");
     }

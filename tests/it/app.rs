@@ -291,7 +291,7 @@ fn options_of_methods_are_applied_and_kept_with_the_answer() {
         request.settings.options = options;
         request
     };
-    let tree = MethodOptions { tree: TreeShape::Static(vec![2]), ..MethodOptions::default() };
+    let tree = MethodOptions { tree: TreeShape::by_level([2]), ..MethodOptions::default() };
     let (sender, receiver) = channel();
     let sink = Box::new(move |message| {
         let _ = sender.send(message);

@@ -208,7 +208,7 @@ fn trees_by_depth_are_products_of_the_positions() {
             max_draft: MaxDraft::Fixed(14),
             max_tokens: 8,
             sampling: SamplingParams::greedy(),
-            options: MethodOptions { tree: TreeShape::Static(vec![2, 2, 2]), ..MethodOptions::default() },
+            options: MethodOptions { tree: TreeShape::by_level([2, 2, 2]), ..MethodOptions::default() },
             ..GenerationPlan::default()
         };
         // The reference knows the states of all tokens but the last. So does a head that reads the prompt. Others know

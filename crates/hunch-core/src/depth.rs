@@ -183,18 +183,24 @@ impl Throughput {
     }
 }
 
+/// Manner in which a proposer drafts, the input of [`DepthController::begin`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DraftSource {
+    /// `true` if drafting runs passes of a model. Lookups cost next to nothing, so they draft first and are truncated
+    /// afterwards, by [`DepthController::keep`].
+    pub has_model: bool,
+    /// `true` if drafted tokens are sampled, instead of the most likely ones.
+    pub sampled: bool,
+    /// `true` if one pass drafts all tokens, so that a longer draft takes no more passes.
+    pub in_one_pass: bool,
+}
+
 /// Estimates and state of one proposer.
 #[derive(Clone, Debug)]
 struct ProposerDepth {
+    source: DraftSource,
     times: DraftTimes,
     acceptance: AcceptanceModel,
-    /// `true` if drafted tokens are sampled, instead of the most likely ones.
-    sampled: bool,
-    /// `true` if drafting runs passes of a model. Lookups cost next to nothing, so they draft first and are truncated
-    /// afterwards, by [`DepthController::keep`].
-    has_model: bool,
-    /// `true` if one pass drafts all tokens, so that a longer draft takes no more passes.
-    in_one_pass: bool,
     /// Drafted tokens per pass of the draft model: above 1 in trees.
     width: f64,
     /// Rows that the proposer adds to the target pass next to its draft.
@@ -213,11 +219,9 @@ struct ProposerDepth {
 impl ProposerDepth {
     fn new(config: &DepthConfig) -> Self {
         Self {
+            source: DraftSource::default(),
             times: DraftTimes::default(),
             acceptance: AcceptanceModel::new(config.memory, config.confidence_tests),
-            sampled: false,
-            has_model: false,
-            in_one_pass: false,
             width: 1.0,
             extra_rows: 0,
             others: Throughput::default(),
@@ -238,7 +242,7 @@ impl ProposerDepth {
     }
 
     fn capped(&self, accepted: [f64; MAX_DRAFT]) -> [f64; MAX_DRAFT] {
-        let most = if self.has_model { accepted[0] } else { 1.0 };
+        let most = if self.source.has_model { accepted[0] } else { 1.0 };
         accepted.map(|rate| rate.min(most))
     }
 
@@ -249,27 +253,27 @@ impl ProposerDepth {
 
     /// Returns the passes of the draft model for a path of `tokens` tokens.
     fn passes(&self, tokens: f64) -> f64 {
-        if self.in_one_pass && tokens > 0.0 { 1.0 } else { tokens }
+        if self.source.in_one_pass && tokens > 0.0 { 1.0 } else { tokens }
     }
 
     /// Returns whether a draft costs nothing but rows.
     fn is_free(&self) -> bool {
-        !self.has_model && self.extra_rows == 0
+        !self.source.has_model && self.extra_rows == 0
     }
 
     /// Returns whether its model ran, or its draft or extra rows were in the target pass.
     fn has_drafted(&self, work: &DraftWork, is_source: bool) -> bool {
-        is_source || (self.has_model && (work.passes > 0 || work.read > FREE_READ))
+        is_source || (self.source.has_model && (work.passes > 0 || work.read > FREE_READ))
     }
 
     /// Updates the acceptance with the outcome of a round.
     fn add_outcome(&mut self, seen: &Observation, work: &DraftWork, is_source: bool, horizon: f64) {
-        let found_nothing = self.has_model && work.passes > 0 && work.drafted == 0;
+        let found_nothing = self.source.has_model && work.passes > 0 && work.drafted == 0;
         if found_nothing {
             // A tree without a token worth its row was paid for like one that is rejected.
-            self.acceptance.add(&[false], &[None], self.sampled);
+            self.acceptance.add(&[false], &[None], self.source.sampled);
         } else if is_source {
-            self.acceptance.add(&seen.tested, &seen.confidence, self.sampled);
+            self.acceptance.add(&seen.tested, &seen.confidence, self.source.sampled);
         }
         let tested = if is_source { seen.height } else { usize::from(found_nothing) };
         self.acceptance.fade(tested, 1.0 - 1.0 / horizon);
@@ -316,17 +320,9 @@ impl DepthController {
     }
 
     /// Starts an answer of a proposer.
-    ///
-    /// `has_model` is true if drafting runs passes of a model. `sampled` is true if its tokens are sampled instead of
-    /// the most likely ones.
-    pub fn begin(&mut self, proposer: usize, has_model: bool, sampled: bool) {
+    pub fn begin(&mut self, proposer: usize, source: DraftSource) {
         let own = self.proposer(proposer);
-        (own.has_model, own.sampled, own.waited) = (has_model, sampled, 0.0);
-    }
-
-    /// Sets whether one pass of a proposer's model drafts all tokens, so that a longer draft takes no more passes.
-    pub fn set_in_one_pass(&mut self, proposer: usize, in_one_pass: bool) {
-        self.proposer(proposer).in_one_pass = in_one_pass;
+        (own.source, own.waited) = (source, 0.0);
     }
 
     /// Sets the cost of a pass of a proposer's model, in plain passes, that is assumed until one is measured.
@@ -387,9 +383,9 @@ impl DepthController {
         let stop = StopRule {
             rate: self.rate(gain),
             expected: ExpectedRound { tokens: gain * ms / one, ms },
-            draft_ms: if own.in_one_pass { 0.0 } else { self.costs.draft(&own.times) },
+            draft_ms: if own.source.in_one_pass { 0.0 } else { self.costs.draft(&own.times) },
             pass_ms: std::array::from_fn(|rows| if rows == 0 { 0.0 } else { self.costs.pass(rows) }),
-            by_confidence: own.acceptance.by_confidence(own.sampled),
+            by_confidence: own.acceptance.by_confidence(own.source.sampled),
             by_position: own.acceptance.by_position(0.0),
             extra_rows,
             max_draft,
@@ -417,7 +413,7 @@ impl DepthController {
         let other = rival.unwrap_or(ExpectedRound { tokens: 1.0, ms: self.costs.pass(1) });
         let rate = rate.max(other.rate());
         let (by_position, by_confidence) =
-            (own.acceptance.by_position(0.0), own.acceptance.by_confidence(own.sampled));
+            (own.acceptance.by_position(0.0), own.acceptance.by_confidence(own.source.sampled));
         let (mut tokens, mut reach) = (1.0, 1.0);
         let (mut best, mut most) = (0, other.tokens - rate * other.ms);
         let affordable = if own.is_free() { self.affordable(own, MAX_DRAFT) } else { MAX_DRAFT };
@@ -513,7 +509,7 @@ impl DepthController {
             own.width += (work.drafted as f64 / tokens - own.width) / speed_memory;
             if has_read {
                 self.costs.add_read(&mut own.times, reading / work.read as f64);
-            } else if own.has_model {
+            } else if own.source.has_model {
                 self.costs.add_draft(&mut own.times, work.ms / passes);
             }
         }
@@ -524,7 +520,7 @@ impl DepthController {
     /// pass may take three times as long as the next, and a loss would look like a gain.
     fn estimated_ms(&self, rows: usize, work: &[DraftWork]) -> f64 {
         let drafting = |(own, work): (&ProposerDepth, &DraftWork)| {
-            let passes = if own.has_model { work.passes as f64 } else { 0.0 };
+            let passes = if own.source.has_model { work.passes as f64 } else { 0.0 };
             own.passes(passes) * self.costs.draft(&own.times)
         };
         self.costs.pass(rows) + self.proposers.iter().zip(work).map(drafting).sum::<f64>()

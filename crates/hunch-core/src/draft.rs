@@ -188,6 +188,11 @@ impl DraftTree {
         (first..self.len()).filter(move |&i| self.parents[i] == parent)
     }
 
+    /// Returns the number of siblings that are tested before a node.
+    pub fn rank(&self, node: usize) -> usize {
+        self.children(self.parents[node]).take_while(|&sibling| sibling != node).count()
+    }
+
     /// Returns the tokens from the root to a node, inclusive; empty for the root.
     pub fn path(&self, node: Option<usize>) -> Vec<TokenId> {
         let mut path: Vec<TokenId> =

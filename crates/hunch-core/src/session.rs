@@ -31,7 +31,7 @@ use crate::verify::{SampledRows, Verdict, Verifier};
 mod draft_quality;
 mod stages;
 
-pub use draft_quality::{DraftQuality, Overlap};
+pub use draft_quality::{DraftQuality, NodeTest, Overlap};
 pub use stages::DroppedDraft;
 use stages::{DraftContext, Proposal, Stages, restore};
 

@@ -141,19 +141,27 @@ pub struct AcceptedNode {
     pub threshold: Option<f32>,
 }
 
-/// Returns the expected number of accepted tokens of `tree` under rejection sampling.
+/// Probabilities of a drafted token under rejection sampling.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct NodeOdds {
+    /// Probability that it is tested: the node before it is accepted, and its earlier siblings are rejected.
+    pub tested: f64,
+    /// Probability that it is accepted.
+    pub accepted: f64,
+}
+
+/// Returns the probabilities of every node of `tree` under rejection sampling.
 ///
-/// This is the mean of [`Verifier::verify`]'s accepted length under the default rule, computed
-/// exactly instead of sampled.
+/// Their accepted ones sum up to the mean of [`Verifier::verify`]'s accepted length under the default rule. They are
+/// computed exactly instead of sampled.
 ///
 /// # Errors
 /// The errors of [`Verifier::verify`].
-pub fn expected_accepted(tree: &DraftTree, target: &mut dyn TargetRows) -> Result<f64> {
-    // Probability that each node is accepted.
-    let mut reach = vec![0.0; tree.len()];
+pub fn node_odds(tree: &DraftTree, target: &mut dyn TargetRows) -> Result<Vec<NodeOdds>> {
+    let mut odds = vec![NodeOdds::default(); tree.len()];
     for node in std::iter::once(None).chain((0..tree.len()).map(Some)) {
         // Probability that the walk reaches this node and has rejected all its children so far.
-        let mut open = node.map_or(1.0, |node| reach[node]);
+        let mut open = node.map_or(1.0, |node| odds[node].accepted);
         if open == 0.0 || tree.children(node).next().is_none() {
             continue;
         }
@@ -162,15 +170,16 @@ pub fn expected_accepted(tree: &DraftTree, target: &mut dyn TargetRows) -> Resul
         while let Some(child) = children.next() {
             let prob = tree.prob(child);
             let (p, q) = position.probabilities(tree.tokens()[child], prob)?;
-            reach[child] = open * theory::token_acceptance(p, q.unwrap_or(1.0), 1.0);
-            open -= reach[child];
+            let accepted = open * theory::token_acceptance(p, q.unwrap_or(1.0), 1.0);
+            odds[child] = NodeOdds { tested: open, accepted };
+            open -= accepted;
             // The residual matters only to a later sibling.
             if children.peek().is_some() {
                 position.reject(tree.tokens()[child], prob, 1.0);
             }
         }
     }
-    Ok(reach.iter().sum())
+    Ok(odds)
 }
 
 /// Outcome of verifying a draft tree.

@@ -29,7 +29,7 @@ fn greedy() -> Sampler {
 fn a_block_counts_as_one_pass_with_a_row_for_each_token() {
     let chain = |in_one_pass| only(Head::new(Box::new(ToyBlock::new(VOCAB, in_one_pass))));
     let tree = |in_one_pass| -> Stages {
-        only(head_tree(ToyBlock::new(VOCAB, in_one_pass), TreeShape::Static(vec![2, 2])))
+        only(head_tree(ToyBlock::new(VOCAB, in_one_pass), TreeShape::by_level([2, 2])))
     };
     let passes = |mut stages: Stages, max_draft| {
         let mut target = table(VOCAB, 0.0);
@@ -45,7 +45,7 @@ fn a_block_counts_as_one_pass_with_a_row_for_each_token() {
     assert_eq!(own.iter().map(|(_, count)| count).sum::<u32>(), rounds, "{own:?}");
     assert!(own.iter().all(|(rows, _)| *rows <= 2) && own.last().unwrap().1 > rounds / 2, "{own:?}");
     // Trees whose branches follow their own tokens.
-    let read = only(head_tree(ToyBlock::reading(VOCAB), TreeShape::Static(vec![2, 2])));
+    let read = only(head_tree(ToyBlock::reading(VOCAB), TreeShape::by_level([2, 2])));
     let (own, rounds, _) = passes(read, 6);
     assert_eq!(own.iter().map(|(_, count)| count).sum::<u32>(), rounds, "{own:?}");
     assert!(own.iter().all(|(rows, _)| *rows <= 2) && own.last().unwrap().1 > rounds / 2, "{own:?}");
@@ -61,7 +61,7 @@ fn a_block_counts_as_one_pass_with_a_row_for_each_token() {
 fn trees_of_a_block_have_the_same_children_at_each_depth() {
     let block = ToyBlock::new(VOCAB, true);
     let places = block.places.clone();
-    let mut stages = only(head_tree(block, TreeShape::Static(vec![2, 2, 2])));
+    let mut stages = only(head_tree(block, TreeShape::by_level([2, 2, 2])));
     let mut target = table(VOCAB, 0.0);
     let (clock, sampler) = (PassClock::default(), greedy());
     let mut session = Session::new(&mut target, &sampler, &clock, config(14, 40, 0)).unwrap();

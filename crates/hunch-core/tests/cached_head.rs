@@ -36,7 +36,7 @@ struct Of {
 impl Of {
     /// Heads whose drafts do not depend on earlier ones.
     fn all() -> impl Iterator<Item = Self> {
-        let shapes = [None, Some(TreeShape::Static(vec![2, 1]))];
+        let shapes = [None, Some(TreeShape::by_level([2, 1]))];
         [false, true].into_iter().flat_map(move |block| shapes.clone().map(|tree| Self { block, tree }))
     }
 

@@ -19,7 +19,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use hunch_core::depth::{
-    DepthController, DraftPlan, DraftRequest, DraftWork, ExpectedRound, FREE_READ, Observation, PairFit,
+    DepthController, DraftPlan, DraftRequest, DraftSource, DraftWork, ExpectedRound, FREE_READ, Observation,
+    PairFit,
 };
 use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
 use hunch_core::quantile::median;
@@ -136,7 +137,7 @@ impl ReplayMachine {
 
 /// Chooses depths in a replay.
 trait Depth {
-    fn begin(&mut self, _proposer: usize, _has_model: bool, _sampled: bool) {}
+    fn begin(&mut self, _proposer: usize, _source: DraftSource) {}
     fn pause(&mut self) {}
     fn plan(&mut self, proposer: usize, request: DraftRequest) -> DraftPlan;
     fn keep(&mut self, proposer: usize, confidence: &[Option<f32>], rival: Option<ExpectedRound>) -> usize;
@@ -148,8 +149,8 @@ trait Depth {
 }
 
 impl Depth for DepthController {
-    fn begin(&mut self, proposer: usize, has_model: bool, sampled: bool) {
-        DepthController::begin(self, proposer, has_model, sampled);
+    fn begin(&mut self, proposer: usize, source: DraftSource) {
+        DepthController::begin(self, proposer, source);
     }
     fn pause(&mut self) {
         DepthController::pause(self);
@@ -276,7 +277,8 @@ fn play<'a>(
         let mut proposers: Vec<Replayed<'_>> = text.iter().map(|answer| Replayed::new(answer)).collect();
         depth.pause();
         for (i, own) in proposers.iter_mut().enumerate() {
-            depth.begin(i, own.has_model, own.sampled);
+            let source = DraftSource { has_model: own.has_model, sampled: own.sampled, in_one_pass: false };
+            depth.begin(i, source);
             if own.has_model && depth.reads_first() {
                 played.ms += own.unread as f64 * machine.read_ms;
                 own.unread = 0;

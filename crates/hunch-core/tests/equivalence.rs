@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hunch_core::depth::{DepthController, DraftWork, Observation};
+use hunch_core::depth::{DepthController, DraftSource, DraftWork, Observation};
 use hunch_core::error::{Error, Result};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
@@ -371,7 +371,8 @@ impl Stopwatch for Still {
 /// tokens pass. A pass takes 10 ms, a drafted token 2 ms.
 fn learned(accepted: &[usize]) -> DepthController {
     let mut controller = DepthController::default();
-    (0..accepted.len()).for_each(|proposer| controller.begin(proposer, true, true));
+    let source = DraftSource { has_model: true, sampled: true, in_one_pass: false };
+    (0..accepted.len()).for_each(|proposer| controller.begin(proposer, source));
     for _ in 0..30 {
         controller.observe(&Observation { rows: 1, target_ms: 10.0, emitted: 1, ..Observation::default() });
         for (proposer, &accepted) in accepted.iter().enumerate() {

@@ -137,7 +137,7 @@ fn methods(model: &Faulty) -> Vec<(&'static str, Stages)> {
     let own_model = Method::REGISTERED.into_iter().filter(|method| method.needs_draft());
     let stages = |method: Method| Stages::new(method.entry().stages.iter().map(proposer).collect());
     let registered = own_model.map(|method| (method.name(), stages(method)));
-    let fixed = draft_model(model.clone(), Some(TreeShape::Static(vec![3, 2, 1])));
+    let fixed = draft_model(model.clone(), Some(TreeShape::by_level([3, 2, 1])));
     let with_text = || -> Vec<Box<dyn Proposer>> {
         vec![Box::new(Suffix::default()), Box::new(draft_model(model.clone(), None))]
     };

@@ -42,18 +42,19 @@ impl FromStr for Reach {
 const DEFAULT_LENGTH: MaxDraft = MaxDraft::Fixed(4);
 
 /// Returns the draft lengths to evaluate. Refuses `auto`, whose lengths depend on measured times.
-fn fixed_lengths(args: &DraftsArgs) -> Result<Vec<MaxDraft>> {
-    let lengths = args.work.draft_lengths(DEFAULT_LENGTH);
+pub(super) fn fixed_lengths(work: &WorkArgs, default: MaxDraft) -> Result<Vec<MaxDraft>> {
+    let lengths = work.draft_lengths(default);
     if lengths.contains(&MaxDraft::Auto) {
-        let message = "`hunch bench drafts` measures no times, so --max-draft cannot be auto. Give numbers from 1 to \
-                       15, for example --max-draft 2,4,8.";
+        let message = "This tool measures no times, so --max-draft cannot be auto. Give numbers from 1 to 15, for \
+                       example --max-draft 2,4,8.";
         return Err(Error::invalid(message).into());
     }
     Ok(lengths)
 }
 
 pub(super) fn run(args: &DraftsArgs) -> Result<()> {
-    let Prepared { plan, mut models, .. } = args.work.prepare(args.runs, None, &fixed_lengths(args)?)?;
+    let lengths = fixed_lengths(&args.work, DEFAULT_LENGTH)?;
+    let Prepared { plan, mut models, .. } = args.work.prepare(args.runs, None, &lengths)?;
     let progress = Progress::new();
     let mut windows: Vec<_> = args.draft_windows.iter().map(|reach| reach.0).collect();
     if windows.is_empty() {
@@ -109,7 +110,7 @@ fn cells(report: &DraftsReport) -> Vec<String> {
 }
 
 /// Formats a mean with its error. A non-empty `sign` shows the sign of the mean.
-fn estimate(Estimate { mean, error }: Estimate, sign: &str) -> String {
+pub(super) fn estimate(Estimate { mean, error }: Estimate, sign: &str) -> String {
     let mean = if sign.is_empty() { format!("{mean:.3}") } else { format!("{mean:+.3}") };
     error.map_or_else(|| mean.clone(), |error| format!("{mean} \u{b1} {error:.3}"))
 }

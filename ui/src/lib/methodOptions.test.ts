@@ -7,6 +7,7 @@ describe('options of methods', () => {
   it.each([
     ['tree', ' 3 x2X1', { tree: '3x2x1' }],
     ['tree', '4', { tree: '4' }],
+    ['tree', '3 x 2, 1 x 1', { tree: '3x2,1x1' }],
     ['exit_layer', '20', { exit_layer: 20 }],
     ['skipped_layers', '9, 3;9 11', { skipped_layers: [3, 9, 11] }],
     ['skipped_layers', '0', { skipped_layers: [0] }],
@@ -21,6 +22,8 @@ describe('options of methods', () => {
   it.each([
     ['tree', '3x0'],
     ['tree', '16'],
+    ['tree', '3x0,0'],
+    ['tree', '3x2,'],
     ['tree', 'x'],
     ['tree', 'wide'],
     ['exit_layer', '0'],

@@ -31,8 +31,8 @@ function read(name: OptionName, text: string, limits: OptionLimits): MethodOptio
   switch (name) {
     case 'tree': {
       if (text === 'dynamic') return {};
-      const levels = wholes(text, /[x×*]/, 1, limits.draft);
-      return levels && { tree: levels.join('x') };
+      const levels = text.split(/[x×*]/).map((level) => childrenOf(level, limits.draft));
+      return levels.includes(null) ? null : { tree: levels.join('x') };
     }
     case 'exit_layer': {
       const layers = wholes(text, null, 1);
@@ -47,6 +47,12 @@ function read(name: OptionName, text: string, limits: OptionLimits): MethodOptio
       return tokens && { draft_window: tokens[0]! };
     }
   }
+}
+
+/** Children of the nodes of a level: one number for all of them, or one for each. */
+function childrenOf(level: string, most: number): string | null {
+  const children = wholes(level, /,/, 0, most);
+  return children?.some((count) => count > 0) ? children.join(',') : null;
 }
 
 /** Whole numbers of a text; null if one is no number or out of range. Without a separator, the text is one number. */

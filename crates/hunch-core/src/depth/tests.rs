@@ -68,9 +68,14 @@ impl ConstantCosts {
     }
 }
 
+/// A lookup, which runs no model.
+const LOOKUP: DraftSource = DraftSource { has_model: false, sampled: false, in_one_pass: false };
+/// A draft model that drafts its likeliest tokens.
+const MODEL: DraftSource = DraftSource { has_model: true, ..LOOKUP };
+
 fn model_controller(machine: ConstantCosts) -> DepthController {
     let mut controller = DepthController::default();
-    controller.begin(0, true, false);
+    controller.begin(0, MODEL);
     controller.expect_cost(0, machine.draft / PLAIN);
     controller.expect_row(machine.row);
     controller
@@ -122,7 +127,7 @@ fn parks_a_draft_that_is_never_accepted() {
 #[test]
 fn cold_first_passes_do_not_make_drafts_look_cheap() {
     let mut controller = DepthController::default();
-    controller.begin(0, true, true);
+    controller.begin(0, DraftSource { sampled: true, ..MODEL });
     controller.expect_cost(0, 0.05);
     let (mut time, mut tokens) = (0.0, 0.0);
     for round in 0..80 {
@@ -290,7 +295,7 @@ fn a_draft_in_one_pass_grows_at_no_further_cost() {
     let costly = ConstantCosts { draft: 6.0, row: 0.0 };
     let drafted = |in_one_pass| {
         let mut controller = model_controller(costly);
-        controller.set_in_one_pass(0, in_one_pass);
+        controller.begin(0, DraftSource { in_one_pass, ..MODEL });
         let mut longest = 0;
         for round in 0..200 {
             let mut plan = controller.plan(0, request(8, 0, 1000));
@@ -436,7 +441,7 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
 #[test]
 fn evaluates_a_free_draft_when_it_exists() {
     let mut controller = DepthController::default();
-    controller.begin(0, false, false);
+    controller.begin(0, LOOKUP);
     for round in 0..200 {
         let asked = controller.plan(0, request(8, 0, 1000)).max_draft;
         let sure = round % 2 == 0;
@@ -465,7 +470,7 @@ fn evaluates_a_free_draft_when_it_exists() {
 #[test]
 fn yields_to_a_proposer_that_expects_more_tokens() {
     let mut controller = DepthController::default();
-    controller.begin(0, false, false);
+    controller.begin(0, LOOKUP);
     controller.plan(0, request(8, 0, 1000));
     controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
     assert!(controller.keep(0, &[Some(0.5); 2], None) > 0);
@@ -478,7 +483,7 @@ fn an_unlikely_token_ends_a_draft_unless_it_was_sampled() {
         let machine = ConstantCosts { draft: 0.3, row: 0.02 };
         let mut controller = model_controller(machine);
         machine.speedup(&mut controller, 40, |round, position| (round + position) % 4 > 0);
-        controller.begin(0, true, sampled);
+        controller.begin(0, DraftSource { sampled, ..MODEL });
         let mut plan = controller.plan(0, request(MAX_DRAFT, 0, 1000));
         assert_eq!((plan.max_draft > 0, plan.should_continue(0.05)), (true, sampled));
     }
@@ -488,8 +493,8 @@ fn an_unlikely_token_ends_a_draft_unless_it_was_sampled() {
 /// A controller of a lookup, or of a head that drafts one token, before a draft model.
 fn before_a_draft_model(first_has_model: bool) -> DepthController {
     let mut controller = DepthController::default();
-    controller.begin(0, first_has_model, false);
-    controller.begin(1, true, false);
+    controller.begin(0, if first_has_model { MODEL } else { LOOKUP });
+    controller.begin(1, MODEL);
     controller.expect_cost(0, if first_has_model { 0.05 } else { 0.0 });
     controller.expect_cost(1, 0.2);
     controller.expect_row(0.05);
@@ -521,7 +526,7 @@ fn reading_waits_for_other_proposers() {
     assert!(!reads(&mut controller), "the lookup had no turn");
     (0..12).for_each(|_| controller.observe(&plain_round(0.95)));
     assert!(reads(&mut controller), "it found nothing");
-    controller.begin(1, true, false);
+    controller.begin(1, MODEL);
     assert!(!reads(&mut controller), "an answer later");
 }
 

@@ -2,7 +2,7 @@
 //! target pass.
 //!
 //! A tree grows by joint probability, as EAGLE-2 selects its nodes (Li et al., arXiv 2406.16858), or
-//! with a fixed number of children per level.
+//! with a fixed number of children per node.
 //!
 //! Children are sampled without replacement from q. Under greedy sampling or the coupled rule they are
 //! the top-ranked tokens instead. The decision to draw a child uses only what is known before the draw,
@@ -16,7 +16,7 @@
 //! of the same tree. The rows of the accepted path are kept.
 //!
 //! A device that chooses tokens runs a chain before the tree grows, which waits once. Nodes of that chain can have
-//! children, others cannot: reading them would wait for each batch. A shape with a fixed number of children by level is
+//! children, others cannot: reading them would wait for each batch. A fixed shape is
 //! what the user asked for, so it grows in batches there too.
 
 mod branch;
@@ -36,7 +36,7 @@ use crate::token::TokenId;
 use branch::{Branch, Children, Leaf};
 use calibration::PendingNode;
 pub(super) use calibration::{Calibration, PendingTree};
-pub use shape::TreeShape;
+pub use shape::{LevelShape, TreeShape};
 
 /// The draft model, as tree growth needs it.
 pub(super) struct TreeDraft<'a> {
@@ -185,7 +185,7 @@ impl Growth<'_, '_> {
             start = self.branches.len();
             let mut front = std::mem::take(&mut self.leaves);
             front.truncate(self.rows_left());
-            front.retain(|leaf| shape.children_at(self.tree.depth(leaf.node) + 1) > 0);
+            front.retain(|leaf| shape.children_of(&self.ranks(Some(leaf.node))) > 0);
             if front.is_empty() {
                 return Ok(());
             }
@@ -301,7 +301,7 @@ impl Growth<'_, '_> {
         let window = self.sampler.window();
         let mut recent = self.committed[self.committed.len().saturating_sub(window)..].to_vec();
         recent.extend(self.tree.path(node));
-        let children_left = shape.children_at(depth);
+        let children_left = shape.children_of(&self.ranks(node));
         let candidates = match shape {
             TreeShape::Dynamic => self.draft.calibration.config.candidates,
             TreeShape::Static(_) => children_left.max(GUESSES),
@@ -336,6 +336,14 @@ impl Growth<'_, '_> {
             children_left,
         });
         Ok(())
+    }
+
+    /// Returns the number of siblings before each node on the path from the root.
+    fn ranks(&self, node: Option<usize>) -> Vec<usize> {
+        let up = std::iter::successors(node, |&node| self.tree.parents()[node]);
+        let mut ranks: Vec<usize> = up.map(|node| self.tree.rank(node)).collect();
+        ranks.reverse();
+        ranks
     }
 
     /// Draws the next child of a branch into the tree.

@@ -14,7 +14,7 @@ use crate::sample::argmax;
 use crate::stats::millis;
 use crate::theory;
 use crate::token::TokenId;
-use crate::verify::{SampledRows, TargetRows, expected_accepted};
+use crate::verify::{NodeOdds, SampledRows, TargetRows, node_odds};
 
 use super::Session;
 
@@ -27,6 +27,8 @@ pub struct DraftQuality {
     pub depth: usize,
     /// Expected tokens of a round with this draft: 1 plus the tokens that rejection sampling accepts.
     pub tokens: f64,
+    /// Test of every drafted token.
+    pub tests: Vec<NodeTest>,
     /// Overlap of draft and target; `None` unless the first drafted token was sampled from a
     /// distribution.
     pub overlap: Option<Overlap>,
@@ -40,6 +42,17 @@ pub struct DraftQuality {
     pub propose_ms: f64,
     /// Time of the target pass of `nodes + 1` rows, in milliseconds.
     pub target_ms: f64,
+}
+
+/// Test of a drafted token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NodeTest {
+    /// Tokens between the text and it.
+    pub depth: usize,
+    /// Number of siblings that are tested before it.
+    pub rank: usize,
+    /// Probabilities of the test.
+    pub odds: NodeOdds,
 }
 
 /// Overlap of the draft's distribution q with the target's p at one position.
@@ -82,13 +95,17 @@ impl Session<'_> {
         let passed = self.clock.elapsed();
         let tree = &proposal.tree;
         let mut target = SampledRows::new(&output.logits, &self.sampler, &self.committed);
-        let tokens = 1.0 + expected_accepted(tree, &mut target)?;
+        let odds = node_odds(tree, &mut target)?;
+        let tests = (0..tree.len()).zip(&odds);
+        let tests =
+            tests.map(|(node, &odds)| NodeTest { depth: tree.depth(node), rank: tree.rank(node), odds });
         let overlap = overlap(tree, &mut target)?;
         let verdict = self.verifier.verify(tree, &mut target, self.committed.len(), &mut self.rng)?;
         let quality = DraftQuality {
             nodes: tree.len(),
             depth: tree.height(),
-            tokens,
+            tokens: 1.0 + odds.iter().map(|odds| odds.accepted).sum::<f64>(),
+            tests: tests.collect(),
             overlap,
             confidence: if tree.is_chain() { tree.confidence().to_vec() } else { Vec::new() },
             accepted: verdict.accepted.len(),

@@ -11,7 +11,9 @@ use std::time::Duration;
 use rand::RngCore;
 
 use super::MAX_DRAFT;
-use crate::depth::{DepthController, DepthState, DraftPlan, DraftRequest, DraftWork, FREE_READ, Observation};
+use crate::depth::{
+    DepthController, DepthState, DraftPlan, DraftRequest, DraftSource, DraftWork, FREE_READ, Observation,
+};
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::method::Method;
@@ -188,11 +190,15 @@ impl<'a> Stages<'a> {
         }
         for (i, stage) in self.stages.iter_mut().enumerate() {
             match &mut self.depth {
-                // Only a model's drafts are sampled.
                 Some(depth) => {
                     let has_model = has_model(&*stage.proposer);
-                    depth.begin(i, has_model, has_model && !sampler.is_greedy());
-                    depth.set_in_one_pass(i, stage.proposer.drafts_in_one_pass());
+                    let source = DraftSource {
+                        has_model,
+                        // Only a model's drafts are sampled.
+                        sampled: has_model && !sampler.is_greedy(),
+                        in_one_pass: stage.proposer.drafts_in_one_pass(),
+                    };
+                    depth.begin(i, source);
                 }
                 None if text_depends_on_drafts => stage.proposer.reset_stats(),
                 None => {}

@@ -116,6 +116,23 @@ impl ExpectedTree {
         rows
     }
 
+    /// Returns the number of children of every node, by level. The first level is the root. Nodes are ordered by their
+    /// parents, then by rank.
+    pub fn children(&self) -> Vec<Vec<usize>> {
+        let mut counts = Vec::new();
+        let mut level = vec![None];
+        while !level.is_empty() {
+            // Earlier siblings were added earlier.
+            let children_of = |&parent: &Option<usize>| -> Vec<usize> {
+                (0..self.len()).filter(|&node| self.nodes[node].parent == parent).collect()
+            };
+            let children: Vec<Vec<usize>> = level.iter().map(children_of).collect();
+            counts.push(children.iter().map(Vec::len).collect());
+            level = children.concat().into_iter().map(Some).collect();
+        }
+        counts
+    }
+
     /// Returns the length of the longest path, in tokens.
     pub fn height(&self) -> usize {
         self.nodes.iter().map(|node| node.depth + 1).max().unwrap_or(0)
@@ -171,6 +188,7 @@ mod tests {
         // 0.4, the sibling 0.6 * 0.35 = 0.21, and the child 0.16.
         assert!(close(tree.tokens(), 1.0 + 0.4 + 0.21 + 0.16));
         assert_eq!((tree.draft_rows(), tree.height(), tree.len()), (vec![1, 1], 2, 3));
+        assert_eq!(tree.children(), [vec![2], vec![1, 0], vec![0]]);
         // The positions: the first always, the second after the first of the siblings.
         assert!(close(tree.tests(), 1.0 + 0.4));
     }

@@ -111,7 +111,7 @@ fn tests_sampled_token_by_ratio_and_resamples_from_residual() {
 
 /// Tree of three siblings from one q, two of them with children.
 #[test]
-fn expected_accepted_matches_mean_of_many_verifications() {
+fn odds_match_the_mean_of_many_verifications() {
     let q: Arc<[f32]> = vec![0.5, 0.25, 0.125, 0.125].into();
     let other: Arc<[f32]> = vec![0.1, 0.2, 0.3, 0.4].into();
     let mut tree = DraftTree::new();
@@ -126,16 +126,28 @@ fn expected_accepted_matches_mean_of_many_verifications() {
     distributions.0.resize(tree.len() + 1, vec![0.3, 0.3, 0.3, 0.1]);
     let (verifier, mut rng) = (Verifier::default(), ChaCha8Rng::seed_from_u64(3));
     let walks = 40_000;
-    let accepted: usize = (0..walks)
-        .map(|_| verifier.verify(&tree, &mut distributions, 0, &mut rng).unwrap().accepted.len())
-        .sum();
-    let expected = expected_accepted(&tree, &mut distributions).unwrap();
-    assert!((accepted as f64 / f64::from(walks) - expected).abs() < 0.02, "{accepted} {expected}");
-    assert_eq!(expected_accepted(&DraftTree::new(), &mut distributions).unwrap(), 0.0);
+    let mut counts = vec![(0.0, 0.0); tree.len()];
+    for _ in 0..walks {
+        let verdict = verifier.verify(&tree, &mut distributions, 0, &mut rng).unwrap();
+        for (node, count) in counts.iter_mut().enumerate() {
+            let accepted = verdict.accepted.iter().any(|a| a.node == node);
+            let tested = accepted || verdict.rejected.iter().any(|r| r.node == node);
+            (count.0, count.1) =
+                (count.0 + f64::from(u8::from(tested)), count.1 + f64::from(u8::from(accepted)));
+        }
+    }
+    for (node, odds) in node_odds(&tree, &mut distributions).unwrap().iter().enumerate() {
+        let (tested, accepted) = (counts[node].0 / f64::from(walks), counts[node].1 / f64::from(walks));
+        assert!((tested - odds.tested).abs() < 0.015, "node {node}: {tested} {odds:?}");
+        assert!((accepted - odds.accepted).abs() < 0.015, "node {node}: {accepted} {odds:?}");
+    }
+    assert!(node_odds(&DraftTree::new(), &mut distributions).unwrap().is_empty());
     // By hand: 0.2 for the first token, 0.2 x 0.3 for the second.
     let chain = DraftTree::certain_chain([0, 1]);
     let mut distributions = GivenDistributions(vec![vec![0.2, 0.8], vec![0.7, 0.3], vec![1.0, 0.0]]);
-    assert!((expected_accepted(&chain, &mut distributions).unwrap() - 0.26).abs() < 1e-6);
+    let odds = node_odds(&chain, &mut distributions).unwrap();
+    assert!((odds[0].accepted + odds[1].accepted - 0.26).abs() < 1e-6);
+    assert_eq!(odds[1].tested, odds[0].accepted);
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn path(tree: &DraftTree, node: usize) -> Vec<TokenId> {
 
 #[test]
 fn nodes_carry_exact_q_of_their_path() {
-    for shape in [TreeShape::Dynamic, TreeShape::Static(vec![3, 2, 1])] {
+    for shape in [TreeShape::Dynamic, TreeShape::by_level([3, 2, 1])] {
         let mut draft = draft(shape);
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 12);
         assert_eq!(tree.len(), 12);
@@ -71,7 +71,7 @@ fn nodes_carry_exact_q_of_their_path() {
 
 #[test]
 fn greedy_children_are_most_likely_tokens_in_order() {
-    let mut draft = draft(TreeShape::Static(vec![3, 2]));
+    let mut draft = draft(TreeShape::by_level([3, 2]));
     let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy(), 9);
     assert!(tree.is_certain());
     // One pass for the committed tokens, then one for the first level.
@@ -84,7 +84,7 @@ fn greedy_children_are_most_likely_tokens_in_order() {
 
 #[test]
 fn keeps_cache_rows_of_accepted_path() {
-    let mut draft = draft(TreeShape::Static(vec![2, 2, 1]));
+    let mut draft = draft(TreeShape::by_level([2, 2, 1]));
     let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 10);
     // Accept the second child of the root and its second child.
     let first = tree.children(None).nth(1).unwrap();
@@ -122,7 +122,7 @@ fn discards_rows_of_tree_without_outcome() {
 fn stays_within_draft_context() {
     for length in 3..12 {
         let mut draft = DraftModel::new(Box::new(table(length))).unwrap();
-        for shape in [TreeShape::Dynamic, TreeShape::Static(vec![2, 2, 2])] {
+        for shape in [TreeShape::Dynamic, TreeShape::by_level([2, 2, 2])] {
             draft.set_tree(Some(shape));
             let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::unfiltered(), 14);
             assert!(!tree.is_empty());
@@ -195,14 +195,4 @@ fn trees_repeat_after_reset_stats() {
     let first = answer(&mut draft);
     assert!(draft.calibration().first_child_acceptance() < 0.5, "nothing was accepted");
     assert_eq!(answer(&mut draft), first);
-}
-
-#[test]
-fn shapes_parse_and_print() {
-    for shape in ["dynamic", "3x2x1", "15"] {
-        assert_eq!(shape.parse::<TreeShape>().unwrap().to_string(), shape);
-    }
-    for wrong in ["", "x", "0", "3x0", "16", "wide", "3,2"] {
-        assert!(wrong.parse::<TreeShape>().is_err(), "{wrong}");
-    }
 }
