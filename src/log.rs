@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use tracing::{Level, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::format::{self, FormatFields};
+use tracing_subscriber::fmt::{self, FmtContext, FormatEvent};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 
 use hunch_error::{Error, Result};
 
@@ -45,6 +47,34 @@ pub fn start(data: &Path) -> Result<PathBuf> {
     }));
     tracing::info!(version = crate::VERSION, "started");
     Ok(folder)
+}
+
+/// Writes warnings to standard error, for the command line. Nothing else of the log is shown there.
+pub fn to_stderr() {
+    let ours = Targets::new().with_target("hunch", Level::WARN);
+    let lines = fmt::layer().event_format(PlainLine).with_writer(io::stderr).with_filter(ours);
+    // A second call changes nothing.
+    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(lines));
+}
+
+/// Form of a warning on a terminal: the name of the program and the message.
+struct PlainLine;
+
+impl<S, N> FormatEvent<S, N> for PlainLine
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: format::Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        writer.write_str("hunch: ")?;
+        context.format_fields(writer.by_ref(), event)?;
+        writer.write_char('\n')
+    }
 }
 
 /// Returns the newest log file, or the folder if it has none.

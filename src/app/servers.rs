@@ -16,7 +16,7 @@ use hunch_error::{Error, Refusal, Result};
 use hunch_library::keychain::Keychain;
 
 /// Name of the preference that holds the list.
-const SERVERS: &str = "servers";
+pub(super) const SERVERS: &str = "servers";
 
 /// A server as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -190,6 +190,20 @@ impl App {
         let value = serde_json::to_value(servers).map_err(|error| Error::Internal(error.to_string()))?;
         self.noted(self.store().set_preference(SERVERS, &value))
     }
+}
+
+/// Joins two lists of servers, as they are stored. A server in both has a key if either entry has one.
+pub(super) fn joined_servers(kept: &Value, added: &Value) -> Value {
+    let entries = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    let mut joined = entries(kept);
+    for server in entries(added) {
+        match joined.iter_mut().find(|known| known["address"] == server["address"]) {
+            Some(known) if server["key_in_keychain"] == true => *known = server,
+            Some(_) => {}
+            None => joined.push(server),
+        }
+    }
+    Value::Array(joined)
 }
 
 fn no_such_server(address: &str) -> Error {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
+use super::servers::{SERVERS, joined_servers};
 use super::{App, QUIT_WITHIN};
 use crate::api::{AppInfo, StoreProblem, StoreRemedy};
 use crate::store::{Store, is_damage};
@@ -160,6 +161,9 @@ impl App {
         };
         if in_use.in_memory() {
             bring_all(&in_use.store, &opened)?;
+            if let Err(error) = bring_records(&in_use.store, &opened) {
+                tracing::warn!("Some comparisons and settings were not moved into the file. {error}");
+            }
         }
         *in_use = StoreInUse { store: Arc::new(opened), problem: None };
         Ok(())
@@ -213,6 +217,23 @@ impl App {
         };
         drop(thread::Builder::new().name("hunch-copy".into()).spawn(look));
     }
+}
+
+/// Copies comparisons, servers and settings to another store. Settings that it has stay as they are: the window knows which
+/// of them were changed meanwhile.
+fn bring_records(from: &Store, to: &Store) -> Result<()> {
+    for entry in from.comparisons()? {
+        to.add_comparison(&entry, &from.comparison(entry.id)?)?;
+    }
+    let known = to.preferences()?;
+    for (key, value) in from.preferences()? {
+        match known.get(&key) {
+            None => to.set_preference(&key, &value)?,
+            Some(kept) if key == SERVERS => to.set_preference(&key, &joined_servers(kept, &value))?,
+            Some(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Copies all conversations to another store, or none if one fails, so that a retry makes no duplicates.
@@ -301,5 +322,22 @@ mod tests {
         to.set_refusing_after(9);
         bring_all(&from, &to).unwrap();
         assert_eq!(to.conversations().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn servers_and_settings_made_in_memory_join_those_of_the_file() {
+        use serde_json::json;
+        let (from, to) = (Store::in_memory().unwrap(), Store::in_memory().unwrap());
+        let server = |address: &str, key: bool| json!({ "address": address, "key_in_keychain": key });
+        from.set_preference(SERVERS, &json!([server("http://a", true), server("http://b", false)])).unwrap();
+        from.set_preference("language", &json!("de")).unwrap();
+        from.set_preference("presets", &json!(["new"])).unwrap();
+        to.set_preference(SERVERS, &json!([server("http://a", false), server("http://c", false)])).unwrap();
+        to.set_preference("presets", &json!(["old"])).unwrap();
+        bring_records(&from, &to).unwrap();
+        let joined = to.preferences().unwrap();
+        let all = json!([server("http://a", true), server("http://c", false), server("http://b", false)]);
+        assert_eq!(joined[SERVERS], all);
+        assert_eq!((&joined["language"], &joined["presets"]), (&json!("de"), &json!(["old"])));
     }
 }

@@ -1,7 +1,7 @@
 //! `hunch compare`: plain decoding and other methods side by side, on one prompt or a suite.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
@@ -17,6 +17,7 @@ use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_error::Error;
+use hunch_model::atomic_file;
 
 use super::drafting::{OptionArgs, load_with, method_parser, warn_unheeded};
 use super::progress::Progress;
@@ -89,6 +90,7 @@ pub(crate) struct CompareArgs {
 }
 
 pub(crate) fn run(args: &CompareArgs) -> Result<()> {
+    args.check_files()?;
     let mut request = request(args)?;
     let compute = args.models.compute()?;
     let mut models = load_with(&args.models, &args.drafters, &args.methods)?;
@@ -103,24 +105,56 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
         CompareOn { models: &mut models, sets: &[], options: &options, compute: &compute, restoring: None };
     let outcome = measure::compare(on, &request, &mut listener)?;
     drop(progress);
-    if let Some(trouble) = outcome.trouble {
-        eprintln!("hunch: The comparison ended early. {trouble}");
-    }
     let report = outcome.report;
     let report = report.ok_or_else(|| Error::Internal("a comparison ended without a report".into()))?;
-    measured::remember(&args.models, &report.setting.device, report.rates());
-    let mut out = std::io::stdout().lock();
-    write!(out, "{}", table(&report))?;
-    for (file, format) in [(&args.csv, ComparisonFormat::Csv), (&args.picture, ComparisonFormat::Picture)] {
-        if let Some(path) = file {
-            let write = |source| Error::Io { action: "write", path: path.clone(), source };
-            std::fs::write(path, export::export(&report, format)?).map_err(write)?;
+    if outcome.trouble.is_none() {
+        measured::remember(&args.models, &report.setting.device, report.rates());
+    }
+    // The report is written even if a file or the terminal fails.
+    let files = args.files().map(|(path, format)| atomic_file::write(path, export::export(&report, format)?));
+    let files: Vec<Result<(), Error>> = files.collect();
+    print(&report, args.json)?;
+    files.into_iter().collect::<Result<(), Error>>()?;
+    match outcome.trouble {
+        None => Ok(()),
+        Some(trouble) => {
+            eprintln!("hunch: The comparison ended early.");
+            Err(trouble.into())
         }
     }
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+}
+
+/// Prints a report.
+fn print(report: &ComparisonReport, json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    write!(out, "{}", table(report))?;
+    if json {
+        writeln!(out, "{}", serde_json::to_string(report)?)?;
     }
     Ok(())
+}
+
+impl CompareArgs {
+    /// Returns the files to write, and their formats.
+    fn files(&self) -> impl Iterator<Item = (&Path, ComparisonFormat)> {
+        let files = [(&self.csv, ComparisonFormat::Csv), (&self.picture, ComparisonFormat::Picture)];
+        files.into_iter().filter_map(|(path, format)| Some((path.as_deref()?, format)))
+    }
+
+    /// Checks that the folders of the files exist: measuring may take an hour.
+    fn check_files(&self) -> Result<(), Error> {
+        for (path, _) in self.files() {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let is_folder = folder.is_none_or(Path::is_dir);
+            if !is_folder || path.is_dir() {
+                return Err(Error::invalid(format!(
+                    "{} cannot be written: its folder does not exist, or it is a folder itself. Choose another path.",
+                    path.display()
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Returns what to compare, with default options of methods, which depend on the target. Errors of a suite come before

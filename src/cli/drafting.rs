@@ -120,7 +120,7 @@ fn unheeded(wanted: Thinking, switches: ThinkingSwitches) -> Option<String> {
 pub(crate) struct OptionArgs {
     /// Shape of the trees of draft-tree and head-tree: dynamic, or children by level such as 3x2x1
     ///
-    /// Where the nodes of a level differ, commas separate their children. In 3x2,1 the first node of the second level has
+    /// Commas separate the children of nodes of a level that differ. In 3x2,1 the first node of the second level has
     /// two, the second has one, and the third has none
     #[arg(long, default_value_t = TreeShape::Dynamic, value_name = "SHAPE")]
     tree: TreeShape,

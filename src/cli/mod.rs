@@ -230,7 +230,8 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
             }
             // The message may quote a file.
             let text: Vec<String> = format!("{error:#}").lines().map(render::line).collect();
-            eprintln!("hunch: {}", text.join("\n"));
+            // The exit code counts even if nobody reads this.
+            let _ = writeln!(std::io::stderr(), "hunch: {}", text.join("\n"));
             ExitCode::from(exit_code(&error))
         }
     }

@@ -1,5 +1,6 @@
 //! `hunch serve`: loads models and answers requests over HTTP until Ctrl-C.
 
+use std::env::VarError;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use hunch_error::Error;
 use hunch_library::Places;
 
 use super::drafting::DraftingArgs;
+use super::render;
 use super::sampling::{SamplingArgs, SamplingSourceArgs};
 
 /// Variable of the environment that holds the API key.
@@ -41,7 +43,7 @@ pub(crate) struct ServeArgs {
     model_name: Option<String>,
     /// Requests that wait while one is answered; further ones are refused
     #[arg(long, default_value_t = 16, value_name = "N")]
-    queue: usize,
+    queue: u16,
     /// Conversations whose caches are kept, if memory allows it
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     conversations: u8,
@@ -65,11 +67,14 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     plan.validate()?;
     // Loading takes longer than all of these checks.
     let address = SocketAddr::new(args.host, args.port);
-    let api_key = args.api_key.clone().or_else(|| std::env::var(KEY_VARIABLE).ok());
+    let api_key = args.api_key.clone().map_or_else(key_of_environment, |key| Ok(Some(key)))?;
     check_access(address, api_key.as_deref())?;
     let (installed, idle) = (installed(args)?, idle(args.idle_minutes)?);
     let compute = args.drafting.models.compute()?;
     let models = args.drafting.load(&compute, &mut plan, usize::MAX)?;
+    if let Some(note) = models.encoder().template_note() {
+        eprintln!("hunch: {}", render::line(&note));
+    }
     let method = plan.method;
     let config = ServerConfig {
         address,
@@ -78,7 +83,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         idle,
         plan,
         api_key,
-        queue: args.queue,
+        queue: args.queue.into(),
         conversations: args.conversations.into(),
         limits: Limits::default(),
     };
@@ -106,12 +111,24 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     })
 }
 
+/// Returns the API key of the environment. `None` if it has none.
+fn key_of_environment() -> Result<Option<String>, Error> {
+    match std::env::var(KEY_VARIABLE) {
+        Ok(key) => Ok(Some(key)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(Error::invalid(format!(
+            "{KEY_VARIABLE} is not valid UTF-8, so clients could not send it. Choose another key."
+        ))),
+    }
+}
+
 /// Completes at the first Ctrl-C or SIGTERM. The second one ends the program at once.
 async fn interrupted() {
     if !signal().await {
         return std::future::pending().await;
     }
-    eprintln!("Finishing the running answer. Press Ctrl-C again to end at once.");
+    // The answer is finished even if nobody reads this.
+    let _ = writeln!(std::io::stderr(), "Finishing the running answer. Press Ctrl-C again to end at once.");
     tokio::spawn(async {
         if signal().await {
             std::process::exit(130);

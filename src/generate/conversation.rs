@@ -350,8 +350,9 @@ impl GenerationResources<'_> {
     /// `cached` is empty until the generation ends.
     pub(super) fn rewind(&mut self, prompt: &[TokenId]) -> Result<usize> {
         let reuse = shared_len(self.cached, prompt).min(prompt.len().saturating_sub(1));
-        self.target.truncate(reuse)?;
+        // A failed truncation may leave fewer rows.
         self.cached.clear();
+        self.target.truncate(reuse)?;
         Ok(reuse)
     }
 }

@@ -25,7 +25,7 @@ pub struct PromptEncoder {
     /// Found when a request first switches thinking off.
     always_thinks: OnceLock<bool>,
     /// Read when a request first has tools.
-    tools: OnceLock<ToolMarkers>,
+    tools: OnceLock<Result<ToolMarkers, String>>,
 }
 
 /// Markers of calls of tools.
@@ -35,6 +35,15 @@ pub struct ToolMarkers {
     pub form: ToolForm,
     /// Special tokens among the markers, whose text belongs to the answer.
     pub tokens: Vec<TokenId>,
+}
+
+/// Returns a value that is kept once it was read. `None` if reading it failed.
+fn known<T>(cell: &OnceLock<T>, read: impl FnOnce() -> Option<T>) -> Option<&T> {
+    if cell.get().is_none() {
+        let value = read()?;
+        return Some(cell.get_or_init(|| value));
+    }
+    cell.get()
 }
 
 impl PromptEncoder {
@@ -167,31 +176,51 @@ impl PromptEncoder {
         self.template.trial()
     }
 
-    /// Returns the switches for reasoning that the target's chat template reads.
+    /// Reads what [`thinking_switches`](Self::thinking_switches), [`always_thinks`](Self::always_thinks) and
+    /// [`tools`](Self::tools) return, which may run the template. Later calls of them wait for nothing.
+    pub fn probe_template(&self) {
+        self.thinking_switches();
+        self.always_thinks();
+        // A template without tools is no error here.
+        let _ = self.tools();
+    }
+
+    /// Returns whether [`probe_template`](Self::probe_template) has nothing left to read.
+    pub fn is_probed(&self) -> bool {
+        self.switches.get().is_some() && self.always_thinks.get().is_some() && self.tools.get().is_some()
+    }
+
+    /// Returns the switches for reasoning that the target's chat template reads. None if it cannot be run now.
     pub fn thinking_switches(&self) -> ThinkingSwitches {
-        *self.switches.get_or_init(|| self.template.thinking_switches())
+        known(&self.switches, || self.template.thinking_switches()).copied().unwrap_or_default()
     }
 
     /// Returns whether the target thinks before every answer, as far as its chat template shows it. See
     /// [`ChatTemplate::always_thinks`].
     pub fn always_thinks(&self) -> bool {
-        *self.always_thinks.get_or_init(|| self.template.always_thinks())
+        known(&self.always_thinks, || self.template.always_thinks()).copied().unwrap_or_default()
     }
 
     /// Returns how the model marks calls of tools.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] if its chat template has no tools, or a form of calls that is not supported.
+    /// [`Error::InvalidRequest`] if its chat template has no tools, a form of calls that is not supported, or cannot be run
+    /// now.
     pub fn tools(&self) -> Result<&ToolMarkers> {
-        if let Some(known) = self.tools.get() {
-            return Ok(known);
-        }
-        let form = self.template.tool_form()?;
-        let is_marker = |&id: &TokenId| {
-            self.tokenizer.is_special(id) && form.markers().contains(&self.tokenizer.token_text(id))
+        let markers = |form: ToolForm| {
+            let is_marker = |&id: &TokenId| {
+                self.tokenizer.is_special(id) && form.markers().contains(&self.tokenizer.token_text(id))
+            };
+            let tokens = (0..self.tokenizer.vocab_size() as TokenId).filter(is_marker).collect();
+            ToolMarkers { form, tokens }
         };
-        let tokens = (0..self.tokenizer.vocab_size() as TokenId).filter(is_marker).collect();
-        Ok(self.tools.get_or_init(|| ToolMarkers { form, tokens }))
+        match known(&self.tools, || Some(self.template.tool_form()?.map(markers))) {
+            Some(Ok(markers)) => Ok(markers),
+            Some(Err(reason)) => Err(Error::invalid(reason.clone())),
+            None => Err(Error::invalid(
+                "The chat template of this model could not be run. Try again in a minute.",
+            )),
+        }
     }
 
     /// Tokenises a conversation with tools, followed by the tokens that its last answer starts with. Otherwise as

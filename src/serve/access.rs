@@ -46,6 +46,10 @@ pub(super) async fn check(State(server): State<Arc<Server>>, request: Request, n
     response
 }
 
+/// Names by which containers of Docker, Podman and Lima reach the machine that they run on.
+const OF_CONTAINERS: [&str; 4] =
+    ["host.docker.internal", "gateway.docker.internal", "host.containers.internal", "host.lima.internal"];
+
 fn check_key(key: &ApiKey, headers: &HeaderMap) -> Result<(), Failure> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text(header::AUTHORIZATION.as_str()).and_then(|value| {
@@ -66,9 +70,9 @@ fn check_key(key: &ApiKey, headers: &HeaderMap) -> Result<(), Failure> {
 
 /// Checks that the host name is one of this machine, or a loopback address.
 ///
-/// A web page can point a name of its own at 127.0.0.1 and would then be allowed to read the answers. Nobody can
-/// register a name below `.localhost` or `.internal` (RFC 6761, ICANN's reservation of 2024). By the latter, containers
-/// such as Docker's reach the machine that they run on.
+/// A web page can point a name of its own at 127.0.0.1 and would then be allowed to read the answers. Names below
+/// `.localhost` are always this machine (RFC 6761). The resolver of a network answers for those below `.internal`, so
+/// only [`OF_CONTAINERS`] are allowed.
 fn check_host(request: &Request) -> Result<(), Failure> {
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok()).unwrap_or("");
     let name = match host.rsplit_once(':') {
@@ -77,7 +81,7 @@ fn check_host(request: &Request) -> Result<(), Failure> {
     };
     let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let lower = name.to_ascii_lowercase();
-    let is_own = lower == "localhost" || lower.ends_with(".localhost") || lower.ends_with(".internal");
+    let is_own = lower == "localhost" || lower.ends_with(".localhost") || OF_CONTAINERS.contains(&&*lower);
     if name.is_empty() || is_own || address.is_ok_and(|ip| ip.is_loopback()) {
         return Ok(());
     }

@@ -243,7 +243,17 @@ fn check_thoughts(server: &Served, budget: usize, has_format: bool) -> Result<()
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
     fields.ignore(&["metadata", "service_tier", "cache_control"]);
     fields.refuse("mcp_servers", is_nothing, "Remove it.")?;
+    fields.refuse("context_management", only_clears, "Use edits that clear thoughts or results of tools.")?;
     fields.refuse("container", is_nothing, "Remove it.")
+}
+
+/// Returns whether edits of the context only clear it. Chat templates leave out earlier thoughts, and old results of tools
+/// are cleared to save tokens.
+fn only_clears(management: &Value) -> bool {
+    let kind = |edit: &Value| edit["type"].as_str().unwrap_or_default().to_owned();
+    let clears = |kind: String| kind.starts_with("clear_thinking_") || kind.starts_with("clear_tool_uses_");
+    let edits = management["edits"].as_array();
+    is_nothing(management) || edits.is_some_and(|edits| edits.iter().all(|edit| clears(kind(edit))))
 }
 
 /// Reads model, system prompt, tools and messages. A last message of the assistant is the start of the answer.

@@ -152,6 +152,11 @@ async fn find_model(server: Arc<Server>, asked: Option<String>) -> Result<Served
             })?
         }
     };
+    if !model.encoder.is_probed() {
+        let encoder = model.encoder.clone();
+        // Without its result, the request itself runs the template.
+        let _ = spawn_blocking(move || encoder.probe_template()).await;
+    }
     Ok(Served { server, model })
 }
 

@@ -358,9 +358,18 @@ impl ServedModels {
         self.judge(held, |judge| judge.fit(&model.plan, Some(context), Vec::new))
     }
 
-    /// Returns the plan that loads a model.
+    /// Returns the plan that loads a model. It leaves out a draft model or a head whose file no longer exists: the model
+    /// answers without it.
     pub(super) fn plan(&self, model: &ServedModel) -> LoadPlan {
-        model.plan.clone()
+        let existing = |drafter: &Option<PathBuf>| {
+            let found = drafter.clone().filter(|path| path.exists());
+            if let (Some(path), None) = (drafter, &found) {
+                tracing::warn!("{} no longer exists, so {} answers without it.", path.display(), model.name);
+            }
+            found
+        };
+        let plan = model.plan.clone();
+        LoadPlan { draft: existing(&plan.draft), head: existing(&plan.head), ..plan }
     }
 
     /// Returns whether loaded models must be unloaded before a model is loaded.
@@ -398,6 +407,10 @@ impl ServedModels {
             let remedy = if model.is_first { "Restart the server." } else { "Send the request again." };
             let message = format!("The file of {} was replaced by another model. {remedy}", model.name);
             return Err(Error::invalid(message));
+        }
+        if model.is_first && !loaded.usable_methods().contains(&plan.method) {
+            // The file of its drafter is gone.
+            plan.method = Method::Auto;
         }
         if !model.is_first {
             let named = self.installed.as_ref().map(|installed| installed.method);

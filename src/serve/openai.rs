@@ -77,11 +77,10 @@ impl Common {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StreamOptions {
-    #[serde(default)]
-    include_usage: bool,
+    include_usage: Option<bool>,
     /// Padding against observers of the network. It is not sent, and changes no text.
-    #[serde(default, rename = "include_obfuscation")]
-    _include_obfuscation: bool,
+    #[serde(rename = "include_obfuscation")]
+    _include_obfuscation: Option<bool>,
 }
 
 /// Parameter that sets the format of an answer.
@@ -331,7 +330,7 @@ async fn respond(
         endpoint,
         id: server.response_id(prefix),
         created: super::unix_time(),
-        include_usage: common.stream_options.include_usage,
+        include_usage: common.stream_options.include_usage == Some(true),
         has_hunch_field: common.hunch,
         logprobs,
     };

@@ -14,10 +14,10 @@ use super::answer::{Calling, Question};
 use super::errors::Failure;
 use crate::generate::Prompt;
 
-/// Most tools of a request, as OpenAI's.
-const MAX_TOOLS: usize = 128;
-/// Most characters of a tool's name.
-const MAX_NAME: usize = 64;
+/// Most tools of a request. Anthropic's protocol has no limit, and OpenAI's allows fewer.
+const MAX_TOOLS: usize = 1024;
+/// Most characters of a tool's name, as Anthropic's. OpenAI's protocol allows fewer.
+const MAX_NAME: usize = 128;
 /// Deepest nesting of schemas and arguments.
 const MAX_DEPTH: usize = 64;
 

@@ -1,11 +1,11 @@
 //! Given prompts: reads them from JSON Lines, and identifies them.
 
 use std::collections::HashSet;
-use std::fs;
 use std::path::Path;
 
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_error::{Error, Result};
+use hunch_model::input_file;
 use serde::Deserialize;
 
 /// Largest file of prompts. It is read into memory as a whole.
@@ -28,10 +28,13 @@ enum Line {
 pub fn read(path: &Path) -> Result<Vec<String>> {
     let io = |source| Error::Io { action: "read", path: path.into(), source };
     let invalid = |reason: String| Error::invalid(format!("{}: {reason}", path.display()));
-    if fs::metadata(path).map_err(io)?.len() > MAX_FILE_BYTES {
-        return Err(invalid("the file is larger than 64 MiB, the limit for prompts. Split it.".into()));
-    }
-    let text = fs::read_to_string(path).map_err(io)?;
+    input_file::regular(path)?;
+    let bytes = input_file::read(path, MAX_FILE_BYTES).map_err(io)?;
+    let bytes = bytes
+        .ok_or_else(|| invalid("the file is larger than 64 MiB, the limit for prompts. Split it.".into()))?;
+    let text = input_file::text(bytes)
+        .ok_or_else(|| invalid("it is not text in UTF-8. Nothing was collected.".into()))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut prompts = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         match serde_json::from_str(line) {
@@ -80,7 +83,7 @@ mod tests {
 
     fn read_text(text: &str) -> Result<Vec<String>> {
         let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), text).unwrap();
+        std::fs::write(file.path(), text).unwrap();
         read(file.path())
     }
 
@@ -101,6 +104,7 @@ mod tests {
             ("{\"prompt\": \"a\"}\nnonsense", "line 2 is neither"),
             ("{\"question\": \"a\"}", "line 1 is neither"),
             ("{\"prompt\": 5}", "line 1 is neither"),
+            ("{\"prompt\": \"a\0\"}", "not text"),
             ("", "no prompt"),
             ("{\"prompt\": \"  \"}", "no prompt"),
         ] {
@@ -108,6 +112,12 @@ mod tests {
             assert!(error.contains(reason), "{text}: {error}");
         }
         assert!(matches!(read(Path::new("/nowhere/at/all")), Err(Error::Io { .. })));
+        assert!(read(Path::new("/")).is_err());
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_line() {
+        assert_eq!(read_text("\u{feff}{\"prompt\": \"a\"}").unwrap(), ["a"]);
     }
 
     #[test]

@@ -123,7 +123,7 @@ fn refuses_malformed_requests_with_the_error_of_the_protocol() {
         (json!({ "messages": [] }), 400, "invalid_request_error"),
         (json!({ "messages": [{ "role": "user", "content": "x" }] }), 400, "invalid_request_error"),
         (
-            json!({ "max_tokens": 1, "messages": [{ "role": "system", "content": "x" }] }),
+            json!({ "max_tokens": 1, "messages": [{ "role": "tool", "content": "x" }] }),
             400,
             "invalid_request_error",
         ),
@@ -221,6 +221,9 @@ fn refuses_requests_for_foreign_host_names() {
         ("host.docker.internal:8033", 200),
         ("hunch.localhost", 200),
         ("docker.internal.evil.example", 403),
+        // Such a name is what the resolver of the network says.
+        ("evil.internal", 403),
+        ("evil.host.docker.internal", 403),
     ] {
         let mut stream = http::connect(server.address);
         write!(stream, "GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();

@@ -351,6 +351,7 @@ fn calls_are_items_and_their_results_come_back_as_items() {
     let input = json!([
         { "role": "user", "content": "abc" },
         { "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "So" }] },
+        { "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "on" }] },
         call,
         { "type": "function_call", "call_id": "b", "name": "weather", "arguments": "" },
         { "type": "function_call_output", "call_id": "b", "output": "rain" },
@@ -361,7 +362,7 @@ fn calls_are_items_and_their_results_come_back_as_items() {
     let called = |id: &Value, arguments: &str| json!({ "id": id, "type": "function", "function": { "name": "weather", "arguments": arguments } });
     let messages = json!([
         { "role": "user", "content": "abc" },
-        { "role": "assistant", "content": "So",
+        { "role": "assistant", "content": "So\n\non",
           "tool_calls": [called(&call["call_id"], arguments), called(&json!("b"), "{}")] },
         { "role": "tool", "tool_call_id": "b", "content": "rain" },
         { "role": "tool", "tool_call_id": call["call_id"], "content": "sun" },

@@ -395,6 +395,47 @@ fn required_calls_follow_references_wherever_they_are() {
     }
 }
 
+/// Instructions within a conversation, many tools with long names, edits of the context, and null for unset fields.
+#[test]
+fn takes_what_coding_agents_send() {
+    let server = with_tools(config());
+    let (_, mut anthropic) = conversations();
+    anthropic[2]["content"][0]["is_error"] = json!(null);
+    let mut later = anthropic.as_array().unwrap().clone();
+    later.push(json!({ "role": "system", "content": [{ "type": "text", "text": "Be brief." }] }));
+    let tool =
+        |i: usize| json!({ "name": format!("mcp__{i}__{}", "x".repeat(100)), "input_schema": clock() });
+    let fields = json!({
+        "messages": later,
+        "max_tokens": 4,
+        "tools": [tool(0), tool(1)],
+        "tool_choice": { "type": "auto", "disable_parallel_tool_use": null },
+        "context_management": { "edits": [
+            { "type": "clear_thinking_20251015", "keep": "all" }, { "type": "clear_tool_uses_20250919" },
+        ] },
+    });
+    let response = post(server.address, MESSAGES, &message(&fields));
+    let status = response.status;
+    assert_eq!(status, 200, "{}", response.json());
+    let mut many = message(&json!({ "tools": (0..130).map(tool).collect::<Vec<_>>() }));
+    many.as_object_mut().unwrap().remove("max_tokens");
+    assert_eq!(post(server.address, "/v1/messages/count_tokens", &many).status, 200);
+    let brief =
+        |role: &str| json!([{ "role": "user", "content": "abc" }, { "role": role, "content": "Be brief." }]);
+    let tokens = |role: &str| {
+        let counted = json!({ "messages": brief(role), "tools": [], "context_management": { "edits": [] } });
+        let mut body = message(&counted);
+        body.as_object_mut().unwrap().remove("max_tokens");
+        post(server.address, "/v1/messages/count_tokens", &body).json()["input_tokens"].as_u64().unwrap()
+    };
+    assert!(tokens("system") > tokens("user"), "the role is part of the prompt");
+    let compact = json!({ "context_management": { "edits": [{ "type": "compact_20260112" }] } });
+    let refused = refusal(server.address, MESSAGES, &message(&compact));
+    assert!(refused.contains("context_management"), "{refused}");
+    let usage = json!({ "stream": true, "max_tokens": 2, "stream_options": { "include_usage": null } });
+    assert_eq!(post(server.address, CHAT, &request(&usage)).status, 200);
+}
+
 fn refusal(address: SocketAddr, path: &str, body: &Value) -> String {
     let response = post(address, path, body);
     assert_eq!(response.status, 400, "{body}");

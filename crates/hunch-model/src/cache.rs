@@ -489,6 +489,14 @@ impl KvCache {
         assert!(self.len <= self.capacity, "rows must be reserved before they are written");
     }
 
+    /// Drops the rows from `len` on after passes that were counted and then failed on the device.
+    pub(crate) fn drop_unfinished(&mut self, len: usize) {
+        self.truncate(len);
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.forget_unfinished(len);
+        }
+    }
+
     /// Drops the rows from `len` on, in O(1). The next pass fails unless `len` is [restorable](Self::restorable).
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);

@@ -544,6 +544,7 @@ impl Decoder {
             }
             Err(error) => {
                 // A failed call leaves the cache as it was. If that fails as well, the first error is the one to report.
+                self.executor.cache_mut().drop_unfinished(base);
                 let _ = self.restore(base);
                 Err(error)
             }

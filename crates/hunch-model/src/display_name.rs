@@ -6,6 +6,8 @@ use crate::split;
 
 /// Longest name, in characters. The metadata is untrusted.
 const MOST_CHARS: usize = 80;
+/// Characters of a field that are read. The time grows with their square.
+const MOST_READ: usize = 200;
 
 /// The parts of a file's metadata that name its model.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,6 +40,13 @@ pub fn of(gguf: &Gguf) -> String {
 /// sizes, versions, dates and variants such as "Instruct". A text with neither a known family nor a size stays as it
 /// is: only its author knows how to read it.
 pub fn display_name(fields: NameFields<'_>, stem: &str) -> String {
+    let fields = NameFields {
+        name: fields.name.map(beginning),
+        basename: fields.basename.map(beginning),
+        size_label: fields.size_label.map(beginning),
+        finetune: fields.finetune.map(beginning),
+    };
+    let stem = beginning(stem);
     let parts = [fields.basename, fields.size_label, fields.finetune];
     let composed = fields.basename.map(|_| parts.into_iter().flatten().collect::<Vec<_>>().join("-"));
     let of_file = words(stem);
@@ -55,6 +64,11 @@ pub fn display_name(fields: NameFields<'_>, stem: &str) -> String {
             .to_owned(),
     };
     name.lines().next().unwrap_or_default().chars().take(MOST_CHARS).collect()
+}
+
+/// Returns the beginning of a text that counts.
+fn beginning(text: &str) -> &str {
+    text.char_indices().nth(MOST_READ).map_or(text, |(end, _)| &text[..end])
 }
 
 /// Meaning of a word in a name.
@@ -565,6 +579,13 @@ mod tests {
         assert_eq!(display_name(qwen, "blob"), "Qwen3 8B");
         let mistral = fields(Some("Mistral"), Some("7B"), Some("Instruct"));
         assert_eq!(display_name(mistral, "blob"), "Mistral 7B Instruct");
+    }
+
+    #[test]
+    fn long_metadata_is_cut_before_it_is_read() {
+        let long: String = (0..200_000).map(|i| format!("w{i} ")).collect();
+        let name = display_name(NameFields { name: Some(&long), ..NameFields::default() }, &long);
+        assert!(name.starts_with("w0 w1") && name.chars().count() <= MOST_CHARS, "{name}");
     }
 
     #[test]

@@ -32,8 +32,7 @@ struct Choice {
     #[serde(rename = "type")]
     kind: String,
     name: Option<String>,
-    #[serde(default)]
-    disable_parallel_tool_use: bool,
+    disable_parallel_tool_use: Option<bool>,
 }
 
 /// Reads the tools of a request.
@@ -55,7 +54,7 @@ pub(super) fn read(fields: &mut Fields) -> Result<Tools, Failure> {
         Ok(Tool { name, description, parameters })
     });
     let tools = tools.collect::<Result<Vec<_>, _>>()?;
-    let parallel = !tool_choice.as_ref().is_some_and(|choice| choice.disable_parallel_tool_use);
+    let parallel = tool_choice.as_ref().is_none_or(|choice| choice.disable_parallel_tool_use != Some(true));
     let choice = match tool_choice {
         None => ToolChoice::Auto,
         Some(Choice { kind, name, .. }) => match (kind.as_str(), name) {
@@ -104,8 +103,7 @@ struct Block {
     input: Option<Map<String, Value>>,
     tool_use_id: Option<String>,
     content: Option<Content>,
-    #[serde(default)]
-    is_error: bool,
+    is_error: Option<bool>,
 }
 
 /// Adds message number `i` to the history.
@@ -116,10 +114,10 @@ pub(super) fn add_message(history: &mut History, i: usize, message: Message) -> 
     let role = match message.role.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,
+        // Some clients send instructions within a conversation.
+        "system" => Role::System,
         other => {
-            let message = format!(
-                "The role \"{other}\" is not supported. Use user or assistant, and `system` for instructions."
-            );
+            let message = format!("The role \"{other}\" is not supported. Use user, assistant or system.");
             return Err(Failure::of_param(&format!("messages[{i}].role"), message));
         }
     };
@@ -150,7 +148,7 @@ pub(super) fn add_message(history: &mut History, i: usize, message: Message) -> 
                 let result = block.content.map(|content| content.into_text(&param)).transpose()?;
                 let result = result.unwrap_or_default();
                 // Chat templates have no sign for an error.
-                let result = if block.is_error { format!("Error: {result}") } else { result };
+                let result = if block.is_error == Some(true) { format!("Error: {result}") } else { result };
                 history.result(&id, result, &param)?;
                 has_results = true;
             }

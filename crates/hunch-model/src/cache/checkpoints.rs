@@ -139,6 +139,13 @@ impl Held {
         lost.for_each(|at| *at = None);
     }
 
+    /// Forgets the states and inputs from `len` on, and a state of exactly `len` tokens, which a failed pass may have
+    /// begun to write.
+    fn forget_unfinished(&mut self, len: usize) {
+        self.truncate(len);
+        self.checkpoints.iter_mut().filter(|at| **at == Some(len)).for_each(|at| *at = None);
+    }
+
     /// Plans a pass of a net whose convolution sees `reach` earlier positions.
     ///
     /// # Errors
@@ -201,7 +208,10 @@ impl Held {
         plan.saves =
             saved.iter().zip(&pending).map(|(input, &(place, _))| (plan.node_of(*input), place)).collect();
         plan.again = again.iter().map(|slot| slot % INPUTS).collect();
-        Ok(DeltaPlan { rows, from, pending, cached, ..plan })
+        let plan = DeltaPlan { rows, from, pending, cached, ..plan };
+        // The pass overwrites these places, also if it fails later.
+        plan.held_rows().for_each(|(_, place)| self.inputs[place] = None);
+        Ok(plan)
     }
 
     /// Returns the place for a checkpoint of `len` tokens, which is then empty. `from` stays, and so do those of
@@ -421,6 +431,11 @@ impl Checkpoints {
     /// See [`Held::restorable`].
     pub(super) fn restorable(&self, len: usize) -> usize {
         self.held.restorable(len)
+    }
+
+    /// Forgets what passes after `len` slots may have written, because they did not run to the end.
+    pub(super) fn forget_unfinished(&mut self, len: usize) {
+        self.held.forget_unfinished(len);
     }
 
     /// Plans a pass. Its states count as held after [`advance`](Self::advance).

@@ -80,6 +80,8 @@ pub(super) enum Change {
     },
     /// Rollback by a share of the text, in thousandths.
     Truncate(usize),
+    /// A pass of some rows that fails at its end, on a device for example.
+    Failed(usize),
 }
 
 pub(super) fn change() -> impl Strategy<Value = Change> {
@@ -91,6 +93,7 @@ pub(super) fn change() -> impl Strategy<Value = Change> {
         (1usize..40).prop_map(Change::Draft),
         (1usize..40, any::<usize>()).prop_map(|(count, kept)| Change::Rows { count, kept }),
         (0usize..1001).prop_map(Change::Truncate),
+        (1usize..300).prop_map(Change::Failed),
     ]
 }
 
@@ -106,6 +109,11 @@ pub(super) fn check<L: StateLayer>(changes: Vec<Change>, fresh: impl Fn() -> L, 
         let base = text.layer.cache().len();
         match change {
             Change::Chain(count) => drop(text.chain(&tokens(count))),
+            Change::Failed(count) => {
+                text.layer.cache().reserve(count).unwrap();
+                text.layer.pass(&tokens(count), &RowMask::causal(base, count));
+                text.truncate(base);
+            }
             Change::Draft(count) => {
                 text.chain(&tokens(count));
                 assert!(text.truncate(base) <= most_again);

@@ -131,11 +131,13 @@ impl Experts {
             Weighting::Softmax | Weighting::SoftmaxOfChosen => (scores[expert] - max).exp() / total,
             Weighting::Sigmoid => 1.0 / (1.0 + (-scores[expert]).exp()),
         };
-        let rank = |expert: usize| match bias {
-            Some(bias) => weight(expert) + bias[expert],
-            None if self.groups.is_some() => weight(expert),
-            None => scores[expert],
+        // Ranks are compared often, and each weight takes an exponential.
+        let ranks: Option<Vec<f32>> = match bias {
+            Some(bias) => Some((0..scores.len()).map(|expert| weight(expert) + bias[expert]).collect()),
+            None => self.groups.map(|_| (0..scores.len()).map(weight).collect()),
         };
+        let ranks = ranks.as_deref().unwrap_or(scores);
+        let rank = |expert: usize| ranks[expert];
         let mut order: Vec<usize> = match self.groups {
             None => (0..scores.len()).collect(),
             Some(groups) => groups.best(self.count, rank),

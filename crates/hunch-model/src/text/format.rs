@@ -3,6 +3,7 @@
 //!
 //! No protocol of a server and no sampling here.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -59,6 +60,13 @@ fn with_white_space(schema: &Value) -> Value {
     schema
 }
 
+/// Most bytes of a token that a format can allow. The trie of a vocabulary is at most as deep.
+const MOST_TOKEN_BYTES: usize = 1024;
+/// Most tokens of equal bytes that a format can allow. The time of the trie grows with the square of their number.
+const MOST_COPIES: usize = 8;
+/// Most bytes of all tokens: a bound of the nodes of the trie, which has at most 4 million.
+const MOST_VOCABULARY_BYTES: usize = 4_000_000;
+
 /// Compiles formats for the tokens of one model. Building it takes some milliseconds.
 pub struct FormatCompiler {
     factory: ParserFactory,
@@ -81,7 +89,7 @@ impl FormatCompiler {
             ));
         };
         let count = tokenizer.vocab_size() as TokenId;
-        let words: Vec<Vec<u8>> = (0..count).map(|id| bytes_of(tokenizer, id)).collect();
+        let words = words(tokenizer)?;
         let trie = TokTrie::from(&TokRxInfo::new(count, eos), &words).with_eos_tokens(&ends);
         // Any tokenisation of the text is allowed: the model chooses.
         let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
@@ -131,7 +139,8 @@ impl FormatCompiler {
                 })?
             }
         };
-        let state = Mutex::new(State { matcher, read: Vec::new(), ends: self.ends.clone() });
+        let start = matcher.deep_clone();
+        let state = Mutex::new(State { matcher, start, read: Vec::new(), ends: self.ends.clone() });
         Ok(Arc::new(Grammar { answer_start, state }))
     }
 
@@ -159,6 +168,32 @@ impl FormatCompiler {
     }
 }
 
+/// Returns the bytes of all tokens, as the trie of the vocabulary can hold them. Tokens without bytes are never allowed.
+///
+/// # Errors
+/// [`Error::InvalidRequest`] if the vocabulary is too large for formats.
+fn words(tokenizer: &Tokenizer) -> Result<Vec<Vec<u8>>> {
+    let mut copies: HashMap<Vec<u8>, usize> = HashMap::new();
+    let mut total = 0;
+    let mut words = Vec::with_capacity(tokenizer.vocab_size());
+    for id in 0..tokenizer.vocab_size() as TokenId {
+        let mut word = bytes_of(tokenizer, id);
+        let known = copies.entry(word.clone()).or_default();
+        *known += 1;
+        if word.len() > MOST_TOKEN_BYTES || *known > MOST_COPIES {
+            word.clear();
+        }
+        total += word.len();
+        words.push(word);
+    }
+    if total > MOST_VOCABULARY_BYTES {
+        return Err(Error::invalid(
+            "The vocabulary of this model is too large for answers in a format. Ask for free text.",
+        ));
+    }
+    Ok(words)
+}
+
 /// Returns the bytes of a token. Special tokens are never part of a text, so they get a mark that no text matches.
 fn bytes_of(tokenizer: &Tokenizer, id: TokenId) -> Vec<u8> {
     let bytes = tokenizer.token_bytes(id);
@@ -176,6 +211,8 @@ struct Grammar {
 
 struct State {
     matcher: Matcher,
+    /// The matcher at the start of the answer. One that failed stays failed.
+    start: Matcher,
     /// Tokens of the answer that the matcher has read.
     read: Vec<TokenId>,
     /// Tokens that end an answer.
@@ -195,6 +232,9 @@ impl Constraint for Grammar {
             .ok_or_else(|| CoreError::Internal("the context is shorter than the prompt".into()))?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.allow(answer, logits).map_err(|error| {
+            // A draft may be what failed, and the answer can continue without it.
+            state.matcher = state.start.deep_clone();
+            state.read.clear();
             CoreError::invalid(format!("The answer cannot continue in the required format: {error}"))
         })
     }
@@ -230,5 +270,72 @@ impl State {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::{Array, Gguf, Value as Field};
+    use serde_json::json;
+    use std::path::Path;
+
+    const END: TokenId = 0;
+
+    /// Returns a tokeniser of a token that ends answers and these texts.
+    fn tokenizer(texts: &[String]) -> Tokenizer {
+        let empty = [&b"GGUF"[..], &3u32.to_le_bytes(), &[0; 16], &[0; 40]].concat();
+        let mut gguf = Gguf::parse(Path::new("format.gguf"), &empty).unwrap();
+        let mut put = |key: &str, value| drop(gguf.metadata.insert(format!("tokenizer.ggml.{key}"), value));
+        let tokens: Vec<String> = std::iter::once("<end>".to_owned()).chain(texts.iter().cloned()).collect();
+        put("model", Field::String("gpt2".into()));
+        put("pre", Field::String("gpt-4o".into()));
+        put(
+            "token_type",
+            Field::Array(Array::I32((0..tokens.len()).map(|i| if i == 0 { 3 } else { 1 }).collect())),
+        );
+        put("tokens", Field::Array(Array::String(tokens)));
+        put("merges", Field::Array(Array::String(Vec::new())));
+        put("eos_token_id", Field::U32(END));
+        Tokenizer::from_gguf(&gguf).unwrap()
+    }
+
+    /// Returns the tokens that may follow an answer.
+    fn allowed(constraint: &dyn Constraint, answer: &[TokenId], vocab: usize) -> CoreResult<Vec<TokenId>> {
+        let mut logits = vec![0.0; vocab];
+        constraint.restrict(answer, &mut logits)?;
+        Ok((0..).zip(logits).filter(|(_, logit)| logit.is_finite()).map(|(id, _)| id).collect())
+    }
+
+    #[test]
+    fn overlong_tokens_and_many_copies_of_a_text_are_never_allowed() {
+        let texts = [vec!["{".to_owned(), "}".into(), "x".repeat(1100)], vec!["{}".to_owned(); 40]].concat();
+        let compiler = FormatCompiler::new(&tokenizer(&texts)).unwrap();
+        let format = compiler.compile(&AnswerFormat::JsonObject, 0).unwrap();
+        let begins = allowed(&*format, &[], texts.len() + 1).unwrap();
+        assert!(begins.starts_with(&[1, 4]) && !begins.contains(&3), "{begins:?}");
+        assert_eq!(begins.len(), 1 + MOST_COPIES);
+    }
+
+    #[test]
+    fn vocabularies_that_no_trie_can_hold_are_refused() {
+        let texts: Vec<String> = (0..4200).map(|i| format!("{i:0>1000}")).collect();
+        let Err(error) = FormatCompiler::new(&tokenizer(&texts)) else { panic!("it was accepted") };
+        assert!(error.to_string().contains("too large"), "{error}");
+    }
+
+    #[test]
+    fn an_answer_continues_after_a_draft_that_is_too_much_for_the_format() {
+        let texts = ["\"", "a", "b"].map(str::to_owned);
+        let mut compiler = FormatCompiler::new(&tokenizer(&texts)).unwrap();
+        compiler.factory.limits_mut().max_lexer_states = 100;
+        let schema = json!({ "type": "string", "maxLength": 500 });
+        let format = compiler.compile(&AnswerFormat::JsonSchema(schema), 0).unwrap();
+        let answer = [1, 2, 2];
+        let after = allowed(&*format, &answer, 4).unwrap();
+        assert_eq!(after, [1, 2, 3]);
+        let draft = [&answer[..], &[2; 300]].concat();
+        assert!(allowed(&*format, &draft, 4).is_err());
+        assert_eq!(allowed(&*format, &answer, 4).unwrap(), after);
     }
 }

@@ -10,7 +10,7 @@ mod json;
 mod renderer;
 mod time;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::text::harmony::without_reasoning;
 use crate::text::thinking::{THOUGHT_MARKERS, ThoughtSplitter};
@@ -30,6 +30,10 @@ use renderer::{MAX_SOURCE, Renderer, Request, role_name};
 ///
 /// More than 1, because the first crash may have another cause.
 const MAX_CRASHES: u32 = 2;
+/// Time after which a template that crashed too often is tried again. A busy machine may have been the cause.
+const PAUSE_AFTER_CRASHES: Duration = Duration::from_secs(60);
+/// Seconds of a day, the precision of the time in prompts.
+const DAY: i64 = 24 * 60 * 60;
 
 /// Template used for a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +84,34 @@ pub struct ChatTemplate {
     rejection: Option<String>,
     bos: String,
     eos: String,
-    time: Option<i64>,
+    time: TemplateTime,
     state: Mutex<RenderState>,
+}
+
+/// Time of `strftime_now` in a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TemplateTime {
+    /// The function is undefined. Templates that allow for it use their own date.
+    None,
+    /// A fixed time in seconds since 1970.
+    Fixed(i64),
+    /// Start of the current day, so that the prompts of a day begin alike. The day is in UTC, so that a prompt does not
+    /// depend on the time zone.
+    Today,
+}
+
+impl TemplateTime {
+    /// Returns the seconds since 1970.
+    fn seconds(self) -> Option<i64> {
+        match self {
+            Self::None => None,
+            Self::Fixed(seconds) => Some(seconds),
+            Self::Today => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+                i64::try_from(now.as_secs()).ok().map(|seconds| seconds - seconds % DAY)
+            }
+        }
+    }
 }
 
 /// Renderers of a template, and its crashes.
@@ -95,6 +125,8 @@ struct RenderState {
     crashes: u32,
     /// Reason of the last crash.
     crash: String,
+    /// Time of the last crash.
+    crashed_at: Option<Instant>,
 }
 
 impl ChatTemplate {
@@ -119,29 +151,23 @@ impl ChatTemplate {
             rejection,
             bos: bos.to_owned(),
             eos: eos.to_owned(),
-            time: None,
+            time: TemplateTime::None,
             state: Mutex::default(),
         }
     }
 
-    /// Creates the template of a tokeniser's model file, with the current time.
+    /// Creates the template of a tokeniser's model file. Its prompts have the current date.
     pub fn from_tokenizer(tokenizer: &Tokenizer) -> Self {
         let text = |id: Option<TokenId>| id.map_or("", |id| tokenizer.token_text(id));
         let mut template =
             Self::from_source(tokenizer.chat_template(), text(tokenizer.bos()), text(tokenizer.eos()));
-        // Some templates contain the date. It is UTC, so that a prompt does not depend on the time zone.
-        if let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) {
-            template.set_time(i64::try_from(now.as_secs()).unwrap_or(0));
-        }
+        template.time = TemplateTime::Today;
         template
     }
 
-    /// Sets the time for `strftime_now`, in seconds since 1970.
-    ///
-    /// Some templates put the date into the system prompt. Without a time the function is undefined, and
-    /// templates that allow for it use their own date.
+    /// Sets a fixed time for `strftime_now`, in seconds since 1970.
     pub fn set_time(&mut self, unix_seconds: i64) {
-        self.time = Some(unix_seconds);
+        self.time = TemplateTime::Fixed(unix_seconds);
     }
 
     /// Renders a short sample conversation and returns the note for the user, if any.
@@ -205,7 +231,7 @@ impl ChatTemplate {
             source: self.source.clone().unwrap_or_default(),
             bos: self.bos.clone(),
             eos: self.eos.clone(),
-            time: self.time,
+            time: self.time.seconds(),
             messages,
             tools: tools.to_vec(),
             add_generation_prompt,
@@ -295,19 +321,21 @@ impl ChatTemplate {
     /// Returns the form in which the model writes calls of tools.
     ///
     /// # Errors
-    /// [`Error::InvalidRequest`] if the template has no tools, or a form that is not supported.
-    pub fn tool_form(&self) -> Result<ToolForm> {
+    /// The reason, if the template has no tools, or a form that is not supported.
+    ///
+    /// Returns `None` if the template could not be run, which may be temporary.
+    pub fn tool_form(&self) -> Option<Result<ToolForm, String>> {
         let remedy = "Remove `tools`, or load another model.";
         let form = self.source.as_deref().and_then(ToolForm::of_template);
         // A template of Phi reads the tools from the system message.
-        if form != Some(ToolForm::Phi) && !self.variables().iter().any(|name| name == "tools") {
-            return Err(Error::invalid(format!("The chat template of this model has no tools. {remedy}")));
+        if form != Some(ToolForm::Phi) && !self.variables()?.iter().any(|name| name == "tools") {
+            return Some(Err(format!("The chat template of this model has no tools. {remedy}")));
         }
-        form.ok_or_else(|| {
-            Error::invalid(format!(
+        Some(form.ok_or_else(|| {
+            format!(
                 "The chat template of this model has tools, but its form of calls is not supported. {remedy}"
-            ))
-        })
+            )
+        }))
     }
 
     /// Renders and encodes a conversation up to the start of the next answer.
@@ -347,31 +375,37 @@ impl ChatTemplate {
         Ok((tokenizer.encode_with_literals(&text, options, &literals, cancelled)?, note))
     }
 
-    /// Returns which switches for reasoning the template reads. None if it cannot be parsed.
-    pub fn thinking_switches(&self) -> ThinkingSwitches {
-        let names = self.variables();
+    /// Returns which switches for reasoning the template reads, none if it cannot be parsed. Returns `None` if it could
+    /// not be run, which may be temporary.
+    pub fn thinking_switches(&self) -> Option<ThinkingSwitches> {
+        let names = self.variables()?;
         let reads = |name: &str| names.iter().any(|read| read == name);
-        ThinkingSwitches {
+        Some(ThinkingSwitches {
             switch: reads("enable_thinking") || reads("thinking"),
             effort: reads("reasoning_effort"),
-        }
+        })
     }
 
     /// Returns whether answers are thoughts even if the reasoning is switched off. Then the template has only levels, or
-    /// it opens a thought whatever its switches say. A model that begins a thought by itself is not noticed.
-    pub fn always_thinks(&self) -> bool {
-        let ThinkingSwitches { switch, effort } = self.thinking_switches();
+    /// it opens a thought whatever its switches say. A model that begins a thought by itself is not noticed. Returns `None`
+    /// if it could not be run, which may be temporary.
+    pub fn always_thinks(&self) -> Option<bool> {
+        let ThinkingSwitches { switch, effort } = self.thinking_switches()?;
         if effort && !switch {
-            return true;
+            return Some(true);
         }
-        let question = [ChatMessage { role: Role::User, content: "Hi".into() }];
-        let rendered = self.render(&question, true, Some(Thinking::Off), &|| false);
-        rendered.is_ok_and(|rendered| ThoughtSplitter::after(&rendered.text, "").is_thinking())
+        let question = [ToolMessage::Text(ChatMessage { role: Role::User, content: "Hi".into() })];
+        match self.render_model(&question, &[], true, Some(Thinking::Off), &|| false) {
+            Ok((text, _)) => Some(ThoughtSplitter::after(&text, "").is_thinking()),
+            Err(Failure::Rejected(_)) => Some(false),
+            Err(Failure::Crashed(_) | Failure::Cancelled) => None,
+        }
     }
 
-    /// Returns the names of the variables that the template reads. None if it cannot be parsed.
-    fn variables(&self) -> Vec<String> {
-        let Some(source) = &self.source else { return Vec::new() };
+    /// Returns the names of the variables that the template reads, none if it cannot be parsed. Returns `None` if it could
+    /// not be run.
+    fn variables(&self) -> Option<Vec<String>> {
+        let Some(source) = &self.source else { return Some(Vec::new()) };
         let request = Request {
             source: source.clone(),
             bos: String::new(),
@@ -383,13 +417,17 @@ impl ChatTemplate {
             thinking: None,
             variables: true,
         };
-        let names = self.render_template(&request, &|| false).unwrap_or_default();
-        names.lines().map(str::to_owned).collect()
+        match self.render_template(&request, &|| false) {
+            Ok(names) => Some(names.lines().map(str::to_owned).collect()),
+            Err(Failure::Rejected(_)) => Some(Vec::new()),
+            Err(Failure::Crashed(_) | Failure::Cancelled) => None,
+        }
     }
 
     fn render_template(&self, request: &Request, cancelled: &dyn Fn() -> bool) -> Result<String, Failure> {
         let mut state = self.state.lock();
-        if state.crashes >= MAX_CRASHES {
+        let is_paused = state.crashed_at.is_some_and(|at| at.elapsed() < PAUSE_AFTER_CRASHES);
+        if state.crashes >= MAX_CRASHES && is_paused {
             return Err(Failure::Crashed(state.crash.clone()));
         }
         let Some(program) = child::program() else {
@@ -406,8 +444,10 @@ impl ChatTemplate {
         match &rendered {
             // A child that does not start counts as a crash, because the next start may take as long.
             Err(Failure::Crashed(problem)) => {
+                tracing::warn!("The chat template of the model failed: {problem}");
                 state.crashes += 1;
                 state.crash.clone_from(problem);
+                state.crashed_at = Some(Instant::now());
             }
             // A cancelled child is still busy, so it is dropped.
             Err(Failure::Cancelled) => {}

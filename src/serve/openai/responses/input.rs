@@ -140,8 +140,14 @@ impl Reader<'_> {
             }
         };
         match &mut self.answer {
-            // As in chats, an answer with calls has one text.
-            Some(answer) if role == Role::Assistant && !answer.calls.is_empty() => answer.text += &text,
+            // As in chats, an answer has one text.
+            Some(answer) if role == Role::Assistant => {
+                // A message that went on after a call is one text.
+                if answer.calls.is_empty() && !answer.text.is_empty() && !text.is_empty() {
+                    answer.text += "\n\n";
+                }
+                answer.text += &text;
+            }
             _ => {
                 self.end_answer();
                 match role {

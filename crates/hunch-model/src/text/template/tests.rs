@@ -220,8 +220,8 @@ fn thinking_sets_the_variables_that_templates_read() {
     assert_eq!(text(Some(Thinking::On)), "yes");
     assert_eq!(text(Some(Thinking::Off)), "no low");
     assert_eq!(text(Some(Thinking::High)), "yes high");
-    assert_eq!(template.thinking_switches(), ThinkingSwitches { switch: true, effort: true });
-    let of = |source| ChatTemplate::from_source(source, "", "").thinking_switches();
+    assert_eq!(template.thinking_switches().unwrap(), ThinkingSwitches { switch: true, effort: true });
+    let of = |source| ChatTemplate::from_source(source, "", "").thinking_switches().unwrap();
     let granite = ThinkingSwitches { switch: true, effort: false };
     assert_eq!(of(Some("{% if thinking %}x{% endif %}")), granite);
     for source in [None, Some("{{ messages[0].content }}"), Some("enable_thinking"), Some("{% if %}")] {
