@@ -7,5 +7,10 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   plugins: [svelte()],
   resolve: { alias: { vitest: fileURLToPath(new URL('./node_modules/vitest/dist/index.js', import.meta.url)) } },
-  test: { environment: 'node', include: ['src/**/*.test.ts', '../tests/ui/replay/**/*.test.ts'] },
+  test: {
+    environment: 'node',
+    include: ['src/**/*.test.ts', '../tests/ui/replay/**/*.test.ts'],
+    // Style sheets that a test reads as text. Others are left empty.
+    css: { include: /\?raw$/ },
+  },
 });

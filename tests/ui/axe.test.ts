@@ -138,7 +138,7 @@ describe.each(['light', 'dark'] as const)('%s', (colours) => {
     const page = await hunch.open({ colours, replay: 'fixture-story' });
     await ask(page, 'A lighthouse in a storm');
     await ended(page);
-    await page.keyboard.press('Control+f');
+    await page.keyboard.press('Control+Shift+f');
     await page.keyboard.type('lighthouse');
     await page.getByTestId('hit').first().waitFor();
     expect(await violations(page)).toEqual([]);

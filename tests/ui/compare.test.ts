@@ -340,7 +340,7 @@ describe('what is asked for', () => {
       sampling: { temperature: 0 },
       rule: { name: 'lossless' },
       max_tokens: 512,
-      runs: 3,
+      runs: 6,
     });
   });
 

@@ -54,6 +54,50 @@ describe('the list of conversations', () => {
     await page.getByTestId(titles).waitFor();
   });
 
+  it('has one menu, which returns the focus to the button of its row', async () => {
+    const page = await hunch.open({ replay: 'fixture-plain' });
+    for (const title of ['first', 'second']) {
+      await page.keyboard.press('Control+n');
+      await ask(page, title);
+      await ended(page);
+    }
+    const buttons = page.getByTestId('entry-menu');
+    const menu = page.getByRole('menu');
+    const expanded = () => buttons.evaluateAll((all) => all.map((button) => button.getAttribute('aria-expanded')));
+    const focused = () => buttons.evaluateAll((all) => all.indexOf(document.activeElement as HTMLElement));
+    await expect.poll(() => buttons.count()).toBe(2);
+    await buttons.last().focus();
+    await page.keyboard.press('ArrowDown');
+    await menu.waitFor();
+    expect(await expanded()).toEqual(['false', 'true']);
+    await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('menu-rename');
+    await page.keyboard.press('Escape');
+    await menu.waitFor({ state: 'detached' });
+    await expect.poll(focused).toBe(1);
+    await page.keyboard.press('Enter');
+    await menu.waitFor();
+    await page.keyboard.press('Tab');
+    await menu.waitFor({ state: 'detached' });
+    await expect.poll(focused).toBe(1);
+    // While the menu is open, a press anywhere else only closes it.
+    const press = async (at: number) => {
+      const box = await buttons.nth(at).boundingBox();
+      await page.mouse.click((box?.x ?? 0) + 12, (box?.y ?? 0) + 12);
+    };
+    await press(1);
+    await menu.waitFor();
+    expect(await expanded()).toEqual(['false', 'true']);
+    await press(1);
+    await menu.waitFor({ state: 'detached' });
+    await press(1);
+    await menu.waitFor();
+    await press(0);
+    await menu.waitFor({ state: 'detached' });
+    await press(0);
+    await menu.waitFor();
+    expect(await expanded()).toEqual(['true', 'false']);
+  });
+
   it('renames, pins, saves, deletes and undoes', async () => {
     const page = await hunch.open({ replay: 'fixture-plain' });
     for (const title of ['first', 'second']) {

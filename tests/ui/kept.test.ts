@@ -102,6 +102,16 @@ describe('an answer that cannot be written', () => {
     expect(String(saved?.['text']).slice(0, 20)).toBe(shown.slice(0, 20));
   });
 
+  it('is still there when the reader returns to its conversation', async () => {
+    const page = await hunch.answered({ replay: 'refused', recordings: { refused: refused('given up') } });
+    await page.getByTestId('not-kept').waitFor();
+    await page.getByTestId('new-conversation').click();
+    await page.getByTestId('not-kept').waitFor({ state: 'detached' });
+    await page.getByTestId('conversation-entry').click();
+    await page.getByTestId('save-answer').waitFor();
+    expect(await calls(page, 'open_conversation')).toEqual([]);
+  });
+
   it('says nothing once it is saved', async () => {
     const page = await hunch.answered({ replay: 'refused', recordings: { refused: refused('saved') } });
     expect(await page.getByTestId('not-kept').count()).toBe(0);
@@ -119,6 +129,25 @@ describe('an answer that was not saved when it ended', () => {
     await page.getByTestId('not-kept').getByText('This answer was not saved.').waitFor();
     await page.getByTestId('save-answer').click();
     await expect.poll(() => calls(page, 'save_answer')).toHaveLength(1);
+  });
+});
+
+describe('settings that cannot be saved', () => {
+  it('are named in the sidebar until they can', async () => {
+    const page = await hunch.open();
+    const problem = page.getByTestId('preferences-problem');
+    await page.evaluate(() => {
+      Object.assign(window, { cloned: window.structuredClone });
+      window.structuredClone = () => {
+        throw Object.assign(new Error('no room'), { code: 'store', params: { detail: 'The disk is full.' } });
+      };
+    });
+    await page.keyboard.press('Control+=');
+    await problem.getByText('Settings are not being saved').waitFor();
+    await page.screenshot({ path: `${output}preferences-problem.png` });
+    await page.evaluate(() => (window.structuredClone = (window as unknown as { cloned: typeof structuredClone }).cloned));
+    await page.keyboard.press('Control+-');
+    await problem.waitFor({ state: 'detached' });
   });
 });
 

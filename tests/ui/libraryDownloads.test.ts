@@ -269,8 +269,11 @@ describe('downloads', () => {
     await page.locator('[data-testid=download][data-id=d2]').waitFor({ state: 'detached' });
     await download(page, 'd1', { phase: 'checking' });
     expect(await one.getByTestId('download-phase').innerText()).toBe('Verifying checksum');
+    // Its end is announced on any screen.
+    await page.keyboard.press('Control+1');
     await download(page, 'd1', { phase: 'done' });
-    expect(await page.getByTestId('downloads-status').textContent()).toBe('Qwen3-4B-Q4_K_M is downloaded.');
+    await expect.poll(() => page.getByTestId('downloads-status').textContent()).toBe('Qwen3-4B-Q4_K_M is downloaded.');
+    await page.keyboard.press('Control+4');
     await one.getByTestId('download-load').click();
     await idle(page);
     expect((await requests(page)).at(-1)?.target).toContain('Qwen3-4B-Q4_K_M.gguf');

@@ -36,7 +36,7 @@ describe('the command palette', () => {
     await expect.poll(() => selected(page)).toBe(final);
     await page.keyboard.press('ArrowDown');
     await page.keyboard.press('ArrowDown');
-    await expect.poll(() => selected(page)).toBe('Search conversations');
+    await expect.poll(() => selected(page)).toBe('Find…');
     await page.keyboard.type('appearance dark');
     await expect.poll(() => selected(page)).toBe('Appearance: Dark');
     expect(await options(page).count()).toBe(1);
@@ -85,7 +85,7 @@ describe('the command palette', () => {
 
   it('leaves the focus where a command put it, and closes alone on Escape', async () => {
     const page = await hunch.open({ speed: 1 });
-    await palette(page, 'search');
+    await palette(page, 'search conv');
     await page.keyboard.press('Enter');
     await expect.poll(() => focused(page)).toBe('search');
     await ask(page);
@@ -125,7 +125,7 @@ describe('the command palette', () => {
     await expect.poll(titles).toEqual(['Storm']);
     await expect.poll(() => page.getByTestId('question').allInnerTexts()).toEqual(['A lighthouse']);
     await run('find');
-    await expect.poll(() => focused(page)).toBe('search');
+    await expect.poll(() => focused(page)).toBe('find');
   });
 
   it('edits the last question and browses the branches by keyboard alone', async () => {
@@ -288,6 +288,20 @@ describe('the settings', () => {
     const asked = (await calls(page, 'answer')) as { request: { settings: { sampling: { temperature: number } } } }[];
     expect(asked.map(({ request }) => request.settings.sampling.temperature)).toEqual([0, 0.7]);
     expect((await calls(page, 'set_system_prompt')).at(-1)).toMatchObject({ system: 'Answer in one sentence.' });
+    // A preset that replaces other instructions can give them back.
+    await page.keyboard.press('Control+n');
+    await page.getByTestId('settings').click();
+    await page.getByTestId('system').fill('Answer in Latin.');
+    await page.keyboard.press('Escape');
+    await palette(page, 'shorter');
+    await page.keyboard.press('Enter');
+    expect(await page.getByTestId('instructions-replaced').innerText()).toBe('The preset “Shorter” replaced the instructions.\nRestore');
+    expect(await violations(page)).toEqual([]);
+    await page.getByTestId('restore-instructions').click();
+    await page.getByTestId('instructions-replaced').waitFor({ state: 'detached' });
+    await page.getByTestId('settings').click();
+    expect(await page.getByTestId('system').inputValue()).toBe('Answer in Latin.');
+    await page.keyboard.press('Escape');
     await page.keyboard.press('Control+,');
     // Escape answers the question and leaves the settings open.
     await page.getByTestId('preset-delete').press('Enter');

@@ -122,6 +122,27 @@ describe('training a drafter', () => {
     expect(await calls(page, 'stop_measurement')).toHaveLength(1);
   });
 
+  it('keeps questions waiting, and is shown and paused from the chat', async () => {
+    const page = await look({ event_ms: 60_000 });
+    await page.getByTestId('training-start').click();
+    await page.getByTestId('training-pause').waitFor();
+    await row(page, seven.name).click();
+    await page.keyboard.press('Control+1');
+    expect(await page.getByTestId('elsewhere').innerText()).toMatch(
+      /^A drafter for SmolLM2 .* is being trained. Answers wait until you pause it.\nShow\nPause$/,
+    );
+    await page.getByTestId('prompt').fill('Why is the sky blue?');
+    await page.getByTestId('prompt').press('Enter');
+    expect([await page.getByTestId('send').isDisabled(), await calls(page, 'answer')]).toEqual([true, []]);
+    expect(await violations(page)).toEqual([]);
+    await page.getByTestId('show-elsewhere').click();
+    await page.getByTestId('training-pause').waitFor();
+    await page.keyboard.press('Control+1');
+    await page.getByTestId('stop-elsewhere').click();
+    await page.getByTestId('elsewhere').waitFor({ state: 'detached' });
+    await expect.poll(() => page.getByTestId('send').isEnabled()).toBe(true);
+  });
+
   it('continues after a restart, or deletes its data after a question', async () => {
     const page = await look({ event_ms: 40, runs: { [tiny.path]: half } });
     expect(await page.getByTestId('training-progress').innerText()).toBe('Paused, Step 2 of 2, EAGLE-3: 400 of 800 training steps');

@@ -61,6 +61,34 @@ describe('instructions', () => {
     await page.getByTestId('prompt').focus();
     await expect.poll(() => calls(page, 'set_system_prompt')).toEqual([{ id: 1, system: 'Be brief.' }]);
   });
+
+  it('of a new conversation create none before its first question', async () => {
+    const page = await hunch.open();
+    await page.getByTestId('settings').click();
+    await page.getByTestId('system').fill('Be brief.');
+    await page.keyboard.press('Escape');
+    await page.getByTestId('system').waitFor({ state: 'detached' });
+    expect(await page.getByTestId('conversation-entry').count()).toBe(0);
+    await ask(page);
+    await ended(page);
+    expect(await calls(page, 'set_system_prompt')).toEqual([{ id: null, system: 'Be brief.' }]);
+    expect(await page.getByTestId('conversation-entry').count()).toBe(1);
+  });
+
+  it('of every new conversation are set in the settings, and kept when Escape closes them', async () => {
+    const page = await hunch.open();
+    await page.getByTestId('open-settings').click();
+    await page.getByTestId('default-instructions').pressSequentially('Answer in Latin.');
+    await page.keyboard.press('Escape');
+    await page.getByTestId('settings-dialog').waitFor({ state: 'detached' });
+    expect((await calls(page, 'set_preference')).at(-1)).toEqual({ key: 'default_instructions', value: 'Answer in Latin.' });
+    await page.getByTestId('settings').click();
+    expect(await page.getByTestId('system').inputValue()).toBe('Answer in Latin.');
+    await page.keyboard.press('Escape');
+    await ask(page);
+    await ended(page);
+    expect(await calls(page, 'set_system_prompt')).toEqual([{ id: null, system: 'Answer in Latin.' }]);
+  });
 });
 
 describe('a number field', () => {

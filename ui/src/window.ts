@@ -16,11 +16,13 @@ import { Chat } from './lib/state/chat.svelte';
 import { Comparison } from './lib/state/comparison.svelte';
 import { ComparisonPlan } from './lib/state/comparisonPlan.svelte';
 import { Comparisons } from './lib/state/comparisons.svelte';
+import { ComposerState } from './lib/state/composer.svelte';
 import { ActiveConversation, type ConversationCallbacks } from './lib/state/conversation.svelte';
 import { Conversations, titleOf } from './lib/state/conversations.svelte';
 import { CopiedTexts } from './lib/state/copiedTexts.svelte';
 import { Downloads } from './lib/state/downloads.svelte';
 import { Drop } from './lib/state/drop.svelte';
+import { Find } from './lib/state/find.svelte';
 import { HubSearchState } from './lib/state/hubSearch.svelte';
 import { Lab } from './lib/state/lab.svelte';
 import { LayerSearch } from './lib/state/layerSearch.svelte';
@@ -43,6 +45,7 @@ import { Screen } from './lib/state/screen';
 import { Answerer } from './lib/state/answerer.svelte';
 import { Servers } from './lib/state/servers.svelte';
 import { Settings } from './lib/state/settings.svelte';
+import { StoreRepair } from './lib/state/storeRepair';
 import { OwnSuite } from './lib/state/suiteFile.svelte';
 import { TokenFocus } from './lib/state/tokenFocus.svelte';
 import { Training } from './lib/state/training.svelte';
@@ -102,7 +105,7 @@ type ModelState = ReturnType<typeof createModels>;
 type ConversationState = ReturnType<typeof createConversations>;
 type MeasurementState = ReturnType<typeof createMeasurements>;
 
-/** The page itself: where the reader is, notices, preferences. */
+/** The page itself: where the reader is, the find bar, notices, preferences. */
 function createPage(host: Host) {
   const notices = new Notices();
   const { reportFailure } = notices;
@@ -112,6 +115,7 @@ function createPage(host: Host) {
     notices,
     screen,
     tokens,
+    find: new Find(),
     navigation: new Navigation(tokens),
     log: new ProblemLog(host, reportFailure),
     preferences: new Preferences(host),
@@ -218,7 +222,8 @@ function createMeasurements(
   };
 }
 
-/** Actions on several subjects: stopping work, moving between conversations, presets, updates, dropping files. */
+/** Actions on several subjects: stopping work, moving between conversations, presets, updates, repairing the store,
+ * dropping files. */
 function createActions(host: Host, state: Page & ModelState & ConversationState & MeasurementState) {
   const { navigation, preferences, screen, tokens } = state;
   const { answerer, layerSearch, models, servers, settings } = state;
@@ -227,6 +232,7 @@ function createActions(host: Host, state: Page & ModelState & ConversationState 
   const { notify, reportFailure } = state.notices;
   const work = new Work({ conversation, comparison, lab, layerSearch, models, navigation, pairing, training });
   const chat = new Chat({ conversation, conversations, messageDrafts, models, answerer, servers, navigation, tokens, work });
+  const updates = new Updates(host, { preferences, work, models, notify });
   const attach = async (paths: readonly string[]) => {
     navigation.goTo('chat');
     await attachments.add(paths);
@@ -236,7 +242,9 @@ function createActions(host: Host, state: Page & ModelState & ConversationState 
     work,
     chat,
     presets: new Presets({ preferences, settings, conversation, models, notify }),
-    updates: new Updates(host, { preferences, work, models, notify }),
+    composer: new ComposerState({ ...state, chat, work }),
+    updates,
+    storeRepair: new StoreRepair({ ...state, updates }),
     drop: new Drop(host, models, { importFiles: (paths) => chat.importFiles(paths), attach, reportFailure }),
   };
 }

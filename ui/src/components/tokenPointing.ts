@@ -19,6 +19,8 @@ export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing
   let { onpoint, onunpoint, onpin } = pointing;
   let hoverTimer: ReturnType<typeof setTimeout> | undefined;
   let pointed: HTMLElement | null = null;
+  /** The last place of the pointer, and `true` if Escape was pressed there. Text scrolling below it shows no card. */
+  const pointer = { x: 0, y: 0, dismissed: false };
   let tabStop: HTMLElement | null = null;
 
   function point(element: HTMLElement) {
@@ -46,10 +48,16 @@ export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing
     onunpoint();
   }
 
+  function onpointermove({ clientX: x, clientY: y }: PointerEvent) {
+    if (x === pointer.x && y === pointer.y) return;
+    Object.assign(pointer, { x, y, dismissed: false });
+  }
+
   function onpointerover(event: PointerEvent) {
     const element = tokenAt(event.target);
     clearTimeout(hoverTimer);
-    if (!element || event.buttons !== 0) return;
+    onpointermove(event);
+    if (!element || event.buttons !== 0 || pointer.dismissed) return;
     if (pointed) point(element);
     else hoverTimer = setTimeout(() => point(element), hoverDelay);
   }
@@ -93,9 +101,18 @@ export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing
     else unpoint();
   }
 
+  /** Escape hides the card. It is not shown again until something else is pointed at. */
+  function onescape({ key }: KeyboardEvent) {
+    if (key !== 'Escape') return;
+    clearTimeout(hoverTimer);
+    pointed = null;
+    pointer.dismissed = true;
+  }
+
   const ended = new AbortController();
   const { signal } = ended;
   container.addEventListener('pointerover', onpointerover, { signal });
+  container.addEventListener('pointermove', onpointermove, { signal });
   container.addEventListener('pointerleave', unpoint, { signal });
   container.addEventListener('focusin', onfocusin, { signal });
   container.addEventListener('focusout', onfocusout, { signal });
@@ -103,6 +120,7 @@ export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing
   container.addEventListener('click', onclick, { signal });
   window.addEventListener('scroll', onscroll, { signal, capture: true });
   window.addEventListener('resize', onscroll, { signal });
+  window.addEventListener('keydown', onescape, { signal, capture: true });
 
   return {
     update: (next) => ({ onpoint, onunpoint, onpin } = next),

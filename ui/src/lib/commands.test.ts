@@ -1,10 +1,22 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import app from '../../../tests/ui/fixtures/fixture-app.json';
 import { createWindow } from '../window';
-import { commandOf, commands, loadCommands, perform, performMenuItem, possible, type Command } from './commands';
+import {
+  commandOf,
+  commandOfKey,
+  commands,
+  loadCommands,
+  perform,
+  performEscape,
+  performMenuItem,
+  possible,
+  withKeys,
+  type Command,
+} from './commands';
 import { SilentHost } from './host/testing';
 import type { CompareRequest, ConversationEntry, GenerationEvent, StoredMessage } from './ipc/schema.gen';
 import { fitting } from './match';
+import { Answer } from './state/answer.svelte';
 import { setLanguage } from './strings/index.svelte';
 
 const entries = ['first', 'second', 'third'].map(
@@ -38,6 +50,7 @@ async function make() {
   state.screen.drawn({
     compose: () => done.push('compose'),
     search: () => done.push('search'),
+    searchAll: () => done.push('search all'),
     rename: ({ id }) => done.push(`rename ${id}`),
     repository: () => done.push('repository'),
     copy: (text) => done.push(`copy ${text}`),
@@ -78,8 +91,44 @@ describe('the table of commands', () => {
       'text-default-size',
       undefined,
     ]);
-    expect(['C', 'O', 'N', '+'].map((key) => by(key, true))).toEqual(['copy-answer', 'open-draft', undefined, 'text-larger']);
+    expect(['C', 'O', 'N', '+', 'F', 'G', '/'].map((key) => by(key, true))).toEqual([
+      'copy-answer',
+      'open-draft',
+      undefined,
+      'text-larger',
+      'search-conversations',
+      'find-previous',
+      'shortcuts',
+    ]);
+    expect(['?', 'x'].map((key) => commandOfKey(commands(state), key)?.id)).toEqual(['shortcuts', undefined]);
     expect(by('c')).toBeUndefined();
+  });
+
+  it('lists every command with keys on the sheet of shortcuts, by group', async () => {
+    const { state, command } = await make();
+    const all = commands(state);
+    const listed = withKeys(all);
+    expect(listed.flatMap((group) => group.commands)).toEqual(all.filter(({ keys }) => keys));
+    expect(listed.map(({ group }) => group)).toEqual(['conversation', 'answer', 'window', 'model']);
+    perform(state, command('shortcuts'));
+    expect(state.navigation.sheet).toBe('shortcuts');
+    perform(state, command('shortcuts'));
+    expect(state.navigation.sheet).toBeNull();
+  });
+
+  it('walks the matches of the find bar while the chat is on screen', async () => {
+    const { state, command } = await make();
+    expect(possible(command('find-next'))).toBe(false);
+    state.find.show();
+    state.find.search('sea');
+    state.find.take([0, 0, 1], 0);
+    perform(state, command('find-next'));
+    expect(state.find.at).toBe(1);
+    perform(state, command('find-previous'));
+    perform(state, command('find-previous'));
+    expect(state.find.at).toBe(2);
+    state.navigation.goTo('lab');
+    expect(possible(command('find-next'))).toBe(false);
   });
 
   it('follows the language of the window, and is also searched by the English words', async () => {
@@ -219,15 +268,16 @@ describe('the table of commands', () => {
     const { state, command, host } = await make();
     state.settings.temperature = 0.7;
     state.settings.method = 'ngram';
-    state.conversation.system = 'Be short.';
+    void state.conversation.instruct('Be short.');
     state.presets.save('Short');
     state.settings.temperature = 0;
     state.settings.method = 'plain';
-    state.conversation.system = '';
+    void state.conversation.instruct('');
     perform(state, command('preset-Short'));
     expect([state.settings.temperature, state.settings.method, state.conversation.system]).toEqual([0.7, 'ngram', 'Be short.']);
     await Promise.resolve();
-    expect(host.calls.at(-1)).toEqual(['set_system_prompt', { id: null, system: 'Be short.' }]);
+    // A new conversation gets them with its first question.
+    expect(host.calls.filter(([name]) => name === 'set_system_prompt')).toEqual([]);
   });
 
   it('opens the parts of the library, loads any model by name, and unloads', async () => {
@@ -244,6 +294,32 @@ describe('the table of commands', () => {
     await expect.poll(() => state.models.loaded).toBeNull();
     expect(host.calls.at(-1)?.[0]).toBe('unload_models');
     expect(possible(command('unload-models'))).toBe(false);
+  });
+
+  it('closes a card and a failure with Escape before it stops work', async () => {
+    const { state, done } = await make();
+    const { comparison, notices, tokens } = state;
+    void comparison.start({} as CompareRequest);
+    state.navigation.goTo('compare');
+    const answer = new Answer();
+    const token = { id: 1, text: 'Text', origin: 'plain', p: 1, top: [], guesses: [], round: 0, position: 0 };
+    answer.apply([{ type: 'finished', stop: 'end_of_turn', tokens: [token], stats: {} } as unknown as GenerationEvent]);
+    tokens.point(answer, 0, { left: 0, right: 0, top: 0, bottom: 0 });
+    tokens.only = 'bonus';
+    notices.reportFailure('The disk is full.');
+    performEscape(state);
+    expect([tokens.pointed, notices.failure, comparison.stopping, done]).toEqual([null, 'The disk is full.', false, ['compose']]);
+    performEscape(state);
+    expect([notices.failure, comparison.stopping, tokens.only]).toEqual([null, false, 'bonus']);
+    // The bar is on another screen.
+    state.find.show();
+    performEscape(state);
+    expect([comparison.stopping, tokens.only]).toEqual([true, 'bonus']);
+    state.navigation.place = 'chat';
+    performEscape(state);
+    expect([state.find.shown, tokens.only]).toEqual([false, 'bonus']);
+    performEscape(state);
+    expect(tokens.only).toBeNull();
   });
 
   it('ignores a preset with an unavailable method, and keeps numbers in range', async () => {

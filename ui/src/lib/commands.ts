@@ -7,15 +7,18 @@ import type { Answerer } from './state/answerer.svelte';
 import type { Chat } from './state/chat.svelte';
 import type { ActiveConversation } from './state/conversation.svelte';
 import { grouped, type Conversations } from './state/conversations.svelte';
+import type { Find } from './state/find.svelte';
 import type { LibraryState } from './state/library.svelte';
 import type { Models } from './state/models.svelte';
 import type { Navigation } from './state/navigation.svelte';
+import type { Notices } from './state/notices.svelte';
 import type { Preferences } from './state/preferences.svelte';
 import type { Presets } from './state/presets';
 import type { ProblemLog } from './state/problemLog';
 import type { Screen } from './state/screen';
 import { isUsable, type Settings } from './state/settings.svelte';
 import { answerText, isByServer, type Turn } from './state/thread.svelte';
+import type { TokenFocus } from './state/tokenFocus.svelte';
 import type { Work } from './state/work.svelte';
 import { en } from './strings/en';
 import { language } from './strings/index.svelte';
@@ -48,6 +51,8 @@ export interface Command {
   /** Further search words. */
   readonly also?: string;
   readonly keys?: Shortcut;
+  /** A key that runs it alone, outside text fields. */
+  readonly alone?: string;
   /** `true` if Escape runs it. The window handles Escape itself. */
   readonly escape?: boolean;
   /** `true` if its keys mean something else in a text field. */
@@ -67,6 +72,7 @@ export interface CommandState {
   readonly conversation: ActiveConversation;
   readonly answerer: Answerer;
   readonly conversations: Conversations;
+  readonly find: Find;
   readonly attachments: Attachments;
   readonly work: Work;
   readonly navigation: Navigation;
@@ -91,7 +97,7 @@ export function commands(state: CommandState): Command[] {
   ];
 }
 
-function conversationCommands({ chat, conversation, conversations, navigation, screen }: CommandState): Command[] {
+function conversationCommands({ chat, conversation, conversations, find, navigation, screen }: CommandState): Command[] {
   /** The open conversation, while it is on screen. */
   const entry = () => (navigation.place === 'chat' ? conversations.entries.find(({ id }) => id === conversation.id) : undefined);
   const neighbour = (by: -1 | 1) => neighbourIn(conversations.entries, conversation.id, by);
@@ -132,6 +138,14 @@ function conversationCommands({ chat, conversation, conversations, navigation, s
       },
     },
     { ...named('search'), group: 'conversation', keys: { key: 'F' }, run: screen.search },
+    ...([1, -1] as const).map((by): Command => ({
+      ...named(by > 0 ? 'find-next' : 'find-previous'),
+      group: 'conversation',
+      keys: { key: 'G', shift: by < 0 },
+      enabled: () => navigation.place === 'chat' && find.count > 0,
+      run: () => find.step(by),
+    })),
+    { ...named('search-conversations'), group: 'conversation', keys: { key: 'F', shift: true }, run: screen.searchAll },
     walk('previous-conversation', -1),
     walk('next-conversation', 1),
     onEntry('export-markdown', (open) => conversations.save(open, 'markdown')),
@@ -174,7 +188,7 @@ function answerCommands({ answerer, attachments, chat, conversation, navigation,
     if (turn) void act(turn);
   };
   return [
-    { ...named('stop'), group: 'answer', escape: work.here, enabled: () => work.running, run: () => work.stop() },
+    { ...named('stop'), group: 'answer', keys: { key: '.' }, escape: work.here, enabled: () => work.running, run: () => work.stop() },
     {
       ...named('regenerate'),
       group: 'answer',
@@ -235,6 +249,14 @@ function windowCommands({ log, navigation, preferences, screen }: CommandState):
       run: () => (navigation.sheet = navigation.sheet === 'palette' ? null : 'palette'),
     },
     { ...named('settings'), group: 'window', keys: { key: ',' }, run: () => (navigation.sheet = 'settings') },
+    {
+      ...named('shortcuts'),
+      group: 'window',
+      keys: { key: '/' },
+      alone: '?',
+      stays: true,
+      run: () => (navigation.sheet = navigation.sheet === 'shortcuts' ? null : 'shortcuts'),
+    },
     ...places.map((place, i): Command => ({
       ...valued('place', place, strings.places[place]),
       group: 'window',
@@ -411,6 +433,27 @@ export function performMenuItem(state: CommandState, item: string): void {
   if (command) perform(state, command);
 }
 
+/** State that Escape changes. */
+interface EscapeState {
+  readonly find: Pick<Find, 'shown' | 'close'>;
+  readonly navigation: Pick<Navigation, 'place'>;
+  readonly notices: Pick<Notices, 'failure' | 'dismiss'>;
+  readonly screen: Pick<Screen, 'compose'>;
+  readonly tokens: TokenFocus;
+  readonly work: Pick<Work, 'here' | 'stop'>;
+}
+
+/** Handles Escape where no dialog or field did: it closes a card, a failure or the find bar before it stops work. */
+export function performEscape({ find, navigation, notices, screen, tokens, work }: EscapeState): void {
+  if (tokens.pointed) {
+    tokens.unpin();
+    screen.compose();
+  } else if (notices.failure !== null) notices.dismiss(notices.failure);
+  else if (find.shown && navigation.place === 'chat') find.close();
+  else if (work.here) work.stop();
+  else tokens.only = null;
+}
+
 /** The command for a key with the command key, whether possible now or not. */
 export function commandOf(all: readonly Command[], pressed: { key: string; shift: boolean }): Command | undefined {
   const key = pressed.key.toUpperCase();
@@ -419,6 +462,26 @@ export function commandOf(all: readonly Command[], pressed: { key: string; shift
     // Which symbols need Shift depends on the keyboard.
     return !/^[A-Z]$/.test(key) || (keys.shift ?? false) === pressed.shift;
   });
+}
+
+/** The command for a key pressed alone. */
+export const commandOfKey = (all: readonly Command[], key: string): Command | undefined => all.find(({ alone }) => alone === key);
+
+/** Commands of a group. */
+interface CommandsOfGroup {
+  group: CommandGroup;
+  commands: Command[];
+}
+
+/** The commands that have keys, by group. */
+export function withKeys(all: readonly Command[]): CommandsOfGroup[] {
+  const groups: CommandsOfGroup[] = [];
+  for (const command of all.filter(({ keys }) => keys)) {
+    const last = groups.at(-1);
+    if (last?.group === command.group) last.commands.push(command);
+    else groups.push({ group: command.group, commands: [command] });
+  }
+  return groups;
 }
 
 /** The conversation above (-1) or below (1) the open one in the list; null for none. */

@@ -50,7 +50,7 @@ function moveBy(by: number, { at, count, menu, select }: OptionList): void {
 }
 
 /** Id of an option. */
-export function optionId(list: OptionList, at: number): string {
+export function optionId(list: Pick<OptionList, 'id'>, at: number): string {
   return `${list.id}-${at}`;
 }
 

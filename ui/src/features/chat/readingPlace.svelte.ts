@@ -6,6 +6,8 @@ import { StickyEnd } from '../../lib/state/sticky';
 export class ReadingPlace {
   /** `true` while the end is followed. */
   following = $state(true);
+  /** `true` if the end is more than half a screen below. */
+  far = $state(false);
 
   readonly #sticky = new StickyEnd();
   readonly #scroller: () => HTMLElement;
@@ -23,6 +25,7 @@ export class ReadingPlace {
     const watcher = new ResizeObserver(() => {
       if (this.#sticky.following) this.#toEnd();
       else this.#keep();
+      this.#measure();
     });
     watcher.observe(this.#column());
     watcher.observe(this.#scroller());
@@ -37,6 +40,7 @@ export class ReadingPlace {
     const { scrollTop, scrollHeight, clientHeight } = this.#scroller();
     this.#sticky.scrolled({ top: scrollTop, height: scrollHeight, viewport: clientHeight });
     this.following = this.#sticky.following;
+    this.#measure();
   }
 
   /** Scrolls to the end, and follows it. */
@@ -61,6 +65,11 @@ export class ReadingPlace {
   #toEnd(): void {
     const scroller = this.#scroller();
     scroller.scrollTop = scroller.scrollHeight;
+  }
+
+  #measure(): void {
+    const { scrollTop, scrollHeight, clientHeight } = this.#scroller();
+    this.far = scrollHeight - scrollTop - clientHeight > clientHeight / 2;
   }
 
   #offsetOf(turn: Element): number {

@@ -90,7 +90,7 @@ describe('advanced settings', () => {
     await before.bias.add(' the');
     before.bias.change(0, 2.5);
     const kept = before.settings.kept()!;
-    expect(kept).toEqual({ temperature: 0.3, maxTokens: 2048, stop: ['x'], biases: [{ text: ' the', bias: 2.5 }] });
+    expect(kept).toEqual({ method: 'ngram', temperature: 0.3, maxTokens: 2048, stop: ['x'], biases: [{ text: ' the', bias: 2.5 }] });
     const { settings, bias, host } = make();
     host.target = 'b';
     settings.restore(kept);

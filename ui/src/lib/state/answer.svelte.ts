@@ -143,6 +143,8 @@ export class Answer {
   givenUp = $state(false);
   /** `true` if most rounds were plain because drafting was parked. Known at the end. */
   parked = $state(false);
+  /** Tokens drafted in this generation so far. */
+  drafted = $state(0);
 
   readonly #tokens: TokenEvent[] = [];
   readonly #layout = new Layout();
@@ -308,6 +310,7 @@ export class Answer {
         this.phase = 'finished';
         this.stop = event.stop;
         this.stats = event.stats;
+        this.drafted = event.stats.drafted;
         // Rounds without a draft give one token each.
         this.parked = 2 * Math.min(this.#parkedRounds, event.stats.plain) > event.stats.rounds;
         break;
@@ -334,6 +337,7 @@ export class Answer {
     // The prefix of the answer is part of the prompt.
     this.#begun = this.#tokens.length;
     this.#parkedRounds = 0;
+    this.drafted = 0;
     this.droppedDrafts = [];
     this.setup = {
       method: event.method,
@@ -357,6 +361,7 @@ export class Answer {
     this.depth = round.depth;
     if (round.depth?.parked) this.#parkedRounds += 1;
     const { drafted, drafted_by: draftedBy, timing } = round;
+    this.drafted += drafted;
     const facts = { number: this.#facts.size + 1, drafted, draftedBy, timing, kept: roundClassOf(round) };
     this.#facts.set(this.#firstRound + round.round, facts);
     if (round.rejected.length > 0) this.#rejected.set(this.#firstRound + round.round, round.rejected);

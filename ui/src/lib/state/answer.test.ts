@@ -96,6 +96,18 @@ describe('Answer', () => {
     expect(answer.phase).toBe('finished');
   });
 
+  it('counts drafted tokens by their rounds, then by the engine’s figures, and again when continued', () => {
+    const answer = new Answer();
+    answer.apply([started, { ...round(0, [token('a', 'plain', 0, 0)]), drafted: 0 } as GenerationEvent]);
+    expect(answer.drafted).toBe(0);
+    answer.apply([round(1, [token('b', 'accepted', 1, 0)])]);
+    expect(answer.drafted).toBe(4);
+    answer.apply([finished([])]);
+    expect(answer.drafted).toBe(8);
+    answer.apply([started]);
+    expect(answer.drafted).toBe(0);
+  });
+
   it('hides empty tokens, and keeps the indices of the others', () => {
     const answer = new Answer();
     answer.apply([round(0, [token('', 'plain', 0, 0), token('é', 'plain', 0, 1)])]);

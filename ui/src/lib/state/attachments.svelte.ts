@@ -6,6 +6,7 @@ import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { Attachment } from '../ipc/schema.gen';
 import { Latest } from '../latest';
+import { nameOf } from '../paths';
 import { language } from '../strings/index.svelte';
 import type { AttachedFile } from './attachedFile';
 import type { ActiveConversation } from './conversation.svelte';
@@ -16,11 +17,17 @@ import type { Place } from './thread.svelte';
 
 /** Other state and functions of the window that attaching needs. */
 interface AttachmentDependencies {
-  conversation: Pick<ActiveConversation, 'place'>;
+  conversation: Pick<ActiveConversation, 'place' | 'placing'>;
   messageDrafts: MessageDrafts;
   models: Pick<Models, 'loaded'>;
   settings: Pick<Settings, 'range'>;
   reportFailure: (text: string) => void;
+}
+
+/** A file being read, for a conversation that may get its number meanwhile. */
+interface Reading {
+  readonly path: string;
+  readonly place: () => Place;
 }
 
 /** Files of the next question in the conversation on screen. */
@@ -28,6 +35,9 @@ export class Attachments {
   readonly #host: Host;
   readonly #on: AttachmentDependencies;
   readonly #counts = new Latest();
+  #reading = $state.raw<readonly Reading[]>([]);
+  /** Number of times that a file could not be read or had no room. */
+  failures = $state(0);
   /** Their tokens, as far as the loaded model has counted them. */
   tokens = $derived.by(() => this.files.reduce((sum, file) => sum + (this.tokensOf(file) ?? 0), 0));
   /** Context of the loaded model that they exceed; null if they fit. */
@@ -46,6 +56,12 @@ export class Attachments {
     return this.#on.messageDrafts.filesOf(this.#on.conversation.place);
   }
 
+  /** Names of files that are still read. */
+  get reading(): readonly string[] {
+    const { place } = this.#on.conversation;
+    return this.#reading.filter((one) => one.place() === place).map(({ path }) => nameOf(path));
+  }
+
   get #model(): string | null {
     return this.#on.models.loaded?.target.path ?? null;
   }
@@ -59,7 +75,7 @@ export class Attachments {
   async count(): Promise<void> {
     const { conversation, messageDrafts } = this.#on;
     const isLatest = this.#counts.start();
-    const place = conversation.place;
+    const place = conversation.placing();
     const model = this.#model;
     const waiting = this.files.filter(({ countedBy }) => countedBy !== model);
     if (model === null || waiting.length === 0) return;
@@ -75,17 +91,17 @@ export class Attachments {
       // The engine counts again before it answers.
       return;
     }
-    const files = messageDrafts.filesOf(place).map((file) => {
+    const files = messageDrafts.filesOf(place()).map((file) => {
       const tokens = counted.get(file.attachment);
       return tokens === undefined ? file : { ...file, tokens, countedBy: model };
     });
-    messageDrafts.attach(place, files);
+    messageDrafts.attach(place(), files);
   }
 
   /** Attaches files chosen by the user. */
   async choose(): Promise<void> {
     const { conversation, reportFailure } = this.#on;
-    const place = conversation.place;
+    const place = conversation.placing();
     try {
       const title = language.strings.dialogs.attachFiles;
       await this.#read(place, await call(this.#host, 'choose_attachments', { title }));
@@ -96,7 +112,7 @@ export class Attachments {
 
   /** Attaches dropped files. */
   async add(paths: readonly string[]): Promise<void> {
-    await this.#read(this.#on.conversation.place, paths);
+    await this.#read(this.#on.conversation.placing(), paths);
   }
 
   /** Removes a file. */
@@ -109,26 +125,37 @@ export class Attachments {
   }
 
   /** Reads files one by one and attaches those that can be read. Reports the first failure. */
-  async #read(place: Place, paths: readonly string[]): Promise<void> {
+  async #read(place: () => Place, paths: readonly string[]): Promise<void> {
     const { messageDrafts, reportFailure, settings } = this.#on;
     const most = settings.range('attached_files').max;
+    const reading = paths.map((path): Reading => ({ path, place }));
+    this.#reading = [...this.#reading, ...reading];
     let failure: string | null = null;
-    for (const path of paths) {
-      if (messageDrafts.filesOf(place).length >= most) {
+    for (const one of reading) {
+      if (messageDrafts.filesOf(place()).length >= most) {
         failure ??= language.strings.composer.tooManyFiles(formatCount(most));
         break;
       }
       try {
-        const model = this.#model;
-        const read = await call(this.#host, 'read_attachment', { path, count: model !== null });
-        const file = { ...read, path, countedBy: read.tokens !== null && model === this.#model ? model : null };
-        // A file that was changed since replaces its earlier text.
-        const others = messageDrafts.filesOf(place).filter((other) => other.path !== path);
-        messageDrafts.attach(place, [...others, file]);
+        await this.#readOne(one);
       } catch (thrown) {
         failure ??= errorLine(toErrorInfo(thrown));
       }
+      this.#reading = this.#reading.filter((other) => other !== one);
     }
-    if (failure !== null) reportFailure(failure);
+    this.#reading = this.#reading.filter((other) => !reading.includes(other));
+    if (failure === null) return;
+    this.failures += 1;
+    reportFailure(failure);
+  }
+
+  async #readOne({ path, place }: Reading): Promise<void> {
+    const { messageDrafts } = this.#on;
+    const model = this.#model;
+    const read = await call(this.#host, 'read_attachment', { path, count: model !== null });
+    const file = { ...read, path, countedBy: read.tokens !== null && model === this.#model ? model : null };
+    // A file that was changed since replaces its earlier text.
+    const others = messageDrafts.filesOf(place()).filter((other) => other.path !== path);
+    messageDrafts.attach(place(), [...others, file]);
   }
 }

@@ -16,6 +16,8 @@ class FileHost extends SilentHost {
   loaded = { ...(app.info.loaded as unknown as LoadedModels), context: 100 } as LoadedModels | null;
   /** Tokens of each word in the loaded model. */
   fine = 1;
+  /** Reading a file waits for it. */
+  reading: () => Promise<void> = async () => {};
 
   override async invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
     if (command === 'app_info') return { ...app.info, loaded: this.loaded };
@@ -31,6 +33,7 @@ class FileHost extends SilentHost {
     }
     if (command === 'attachment_tokens') return this.#tokens(args['text'] as string);
     if (command !== 'read_attachment') return null;
+    await this.reading();
     const path = args['path'] as string;
     const text = this.files[path];
     if (typeof text !== 'string') throw text;
@@ -130,11 +133,33 @@ describe('attached files', () => {
 
   it('stay with their conversation', async () => {
     const { conversation, host, names } = await make({ '/a/notes.md': 'blue sky' });
-    await conversation.instruct('Be brief.');
+    await conversation.ask('Why?');
     expect(names()).toEqual(['notes.md']);
     conversation.clear();
     expect(names()).toEqual([]);
-    expect(host.asked).toEqual([]);
+    expect(host.asked).toEqual([{ kind: 'question', parent: null, text: 'Why?' }]);
+  });
+
+  it('that are still read go to the conversation that they were chosen for', async () => {
+    const { attachments, conversation, host, messageDrafts, names } = await make({});
+    host.files = { '/a/notes.md': 'blue sky', '/a/main.rs': 'fn main' };
+    const read: (() => void)[] = [];
+    host.reading = () => new Promise((resolve) => read.push(resolve));
+    const choosing = attachments.choose();
+    await expect.poll(() => attachments.reading).toEqual(['notes.md', 'main.rs']);
+    // It is asked, and another one is shown.
+    await conversation.ask('Why?');
+    expect(attachments.reading).toEqual(['notes.md', 'main.rs']);
+    conversation.clear();
+    expect(attachments.reading).toEqual([]);
+    read.shift()?.();
+    await expect.poll(() => read.length).toBe(1);
+    read.shift()?.();
+    await choosing;
+    expect(names()).toEqual([]);
+    expect(messageDrafts.filesOf(1).map(({ attachment }) => attachment.name)).toEqual(['notes.md', 'main.rs']);
+    conversation.showWriting();
+    expect([names(), attachments.reading]).toEqual([['notes.md', 'main.rs'], []]);
   });
 
   it('that cannot be read are reported, and the others attached', async () => {

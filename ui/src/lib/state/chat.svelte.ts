@@ -1,7 +1,7 @@
 // Moves between conversations: opening, creating, deleting, importing. No DOM.
 
 import { toErrorInfo } from '../ipc/rpc';
-import type { ConversationEntry, ModelEntry, StoreRemedy } from '../ipc/schema.gen';
+import type { ConversationEntry, ModelEntry } from '../ipc/schema.gen';
 import type { ActiveConversation } from './conversation.svelte';
 import type { Conversations } from './conversations.svelte';
 import type { MessageDrafts } from './messageDrafts.svelte';
@@ -145,12 +145,5 @@ export class Chat {
   /** Opens a new conversation of the list, unless the reader watches an answer being written. */
   async #openQuietly(id: number | null): Promise<void> {
     if (id !== null && !this.#on.conversation.writingHere) await this.open(id);
-  }
-
-  /** Applies a remedy to the file of conversations, and reloads it. */
-  async repairStore(remedy: StoreRemedy): Promise<void> {
-    if (!(await this.#on.models.repairStore(remedy)) || remedy.type === 'stay_in_memory') return;
-    this.#on.conversation.clear();
-    await this.list();
   }
 }

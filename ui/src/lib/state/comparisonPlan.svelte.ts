@@ -35,6 +35,15 @@ const repeatDepths = [4, 8, 2, 12, 6, 1, 3] as const;
 /** Most prompts of a built-in suite to choose by number. Suites have 15 or 16. */
 const builtInPrompts = 15;
 
+/** Samples from which on a verdict is certain. */
+const certainSamples = 6;
+
+/** Runs of every prompt, if there are several. The samples are the prompts then. */
+const runsOfSuites = 2;
+
+/** Maximum length of an answer, if the chat's is its default. Comparing speeds needs no long answers. */
+const comparedTokens = 512;
+
 /** Draft lengths of a sweep. */
 const sweepDepths: readonly MaxDraft[] = [1, 2, 3, 4, 6, 8, 'auto'];
 
@@ -49,9 +58,9 @@ export class ComparisonPlan {
   kind = $state<PromptKind>('text');
   text = $state('');
   /** Number of prompts of a suite; null for all. */
-  prompts = $state<number | null>(4);
-  /** Runs of every prompt in every lane. */
-  runs = $state(3);
+  prompts = $state<number | null>(certainSamples);
+  /** Runs that the user chose; null for none. */
+  #ownRuns = $state<number | null>(null);
   #chosen = $state.raw<readonly LaneConfig[]>([]);
   /** The lanes that the form began with. */
   #first: readonly LaneConfig[] = [];
@@ -119,6 +128,16 @@ export class ComparisonPlan {
     return this.prompts === null ? null : Math.min(this.prompts, this.mostPrompts);
   }
 
+  /** Runs of every prompt in every lane: by default enough for a certain verdict. */
+  get runs(): number {
+    const single = this.kind === 'text' || (this.suitePrompts ?? this.mostPrompts) === 1;
+    return this.#ownRuns ?? (single ? certainSamples : runsOfSuites);
+  }
+
+  set runs(runs: number) {
+    this.#ownRuns = runs;
+  }
+
   /** Model of a server that answers next to the lanes; null for none, and once the server was removed. */
   get server(): ServerChoice | null {
     const chosen = this.#server;
@@ -146,7 +165,8 @@ export class ComparisonPlan {
     const chosen = () => JSON.stringify(this.settings.chosen());
     if (this.#taken === null || this.#taken === chosen()) {
       this.settings.adopt(info);
-      this.settings.choose(this.#chat.settings.chosen(), loaded);
+      const maxTokens = this.#chat.settings.kept()?.maxTokens ?? comparedTokens;
+      this.settings.choose({ ...this.#chat.settings.chosen(), maxTokens }, loaded);
       this.#taken = chosen();
     }
     const untouched = this.#chosen === this.#first;

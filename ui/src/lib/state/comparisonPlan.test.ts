@@ -94,7 +94,30 @@ describe('the plan of a comparison', () => {
     plan.settings.maxTokens = 64;
     settings.temperature = 0.9;
     plan.arrive();
-    expect([plan.settings.temperature, plan.settings.maxTokens, settings.maxTokens]).toEqual([0.6, 64, 512]);
+    expect([plan.settings.temperature, plan.settings.maxTokens, settings.maxTokens]).toEqual([0.6, 64, 4096]);
+  });
+
+  it('compares short answers unless the chat has a maximum length of its own', () => {
+    const { plan, settings } = make();
+    plan.arrive();
+    expect([settings.maxTokens, plan.settings.maxTokens]).toEqual([4096, 512]);
+    settings.maxTokens = 2048;
+    plan.arrive();
+    expect(plan.settings.maxTokens).toBe(2048);
+  });
+
+  it('has six samples by default, as many as a certain verdict needs', () => {
+    const { plan } = make();
+    plan.arrive();
+    plan.text = 'Merge two lists.';
+    expect(plan.request()).toMatchObject({ prompts: { kind: 'text' }, runs: 6 });
+    plan.kind = 'code';
+    expect(plan.request()).toMatchObject({ prompts: { kind: 'suite', name: 'code', prompts: 6 }, runs: 2 });
+    plan.prompts = 1;
+    expect(plan.runs).toBe(6);
+    plan.runs = 4;
+    plan.prompts = null;
+    expect([plan.runs, plan.request()?.runs]).toEqual([4, 4]);
   });
 
   it('has the reasoning of the chat, if the loaded model offers it', () => {
@@ -238,7 +261,7 @@ describe('the plan of a comparison', () => {
     const file: SuiteFile = { path: '/prompts/mine.txt', name: 'mine', prompts: 12 };
     answers['read_suite'] = file;
     await suite.choose();
-    expect(plan.request()?.prompts).toEqual({ kind: 'file', path: '/prompts/mine.txt', prompts: 4 });
+    expect(plan.request()?.prompts).toEqual({ kind: 'file', path: '/prompts/mine.txt', prompts: 6 });
     // No more prompts than the suite has.
     plan.prompts = 40;
     expect(plan.request()?.prompts).toEqual({ kind: 'file', path: '/prompts/mine.txt', prompts: 12 });
@@ -285,7 +308,7 @@ describe('the plan of a comparison', () => {
     plan.arrive();
     expect([plan.missing, plan.request()]).toEqual(['text', null]);
     plan.kind = 'code';
-    expect(plan.request()?.prompts).toEqual({ kind: 'suite', name: 'code', prompts: 4 });
+    expect(plan.request()?.prompts).toEqual({ kind: 'suite', name: 'code', prompts: 6 });
     plan.add();
     plan.change(1, { method: 'draft-model', max_draft: 'auto' });
     expect([plan.missing, plan.request()]).toEqual(['same', null]);

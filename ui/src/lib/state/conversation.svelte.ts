@@ -4,7 +4,7 @@
 import { ownError } from '../errors';
 import type { Host } from '../host';
 import { answer as begin, call, toErrorInfo } from '../ipc/rpc';
-import type { AnsweredBy, AnswerSettings, Asking, Attachment, ErrorInfo, Thinking } from '../ipc/schema.gen';
+import type { AnsweredBy, Answering, AnswerSettings, Asking, Attachment, ErrorInfo, Thinking } from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 import { Answer } from './answer.svelte';
@@ -13,6 +13,7 @@ import { pagePace, type Pace } from './frame';
 import { QuestionQueue, type Queued } from './questionQueue.svelte';
 import { RunningAnswer } from './runningAnswer';
 import type { Settings } from './settings.svelte';
+import { UnsavedThreads } from './unsavedThreads';
 import { lastAnswer, newTurn, Thread, type AnsweredTurn, type Place, type Question, type Refused, type Turn } from './thread.svelte';
 import type { MessageDrafts } from './messageDrafts.svelte';
 
@@ -83,6 +84,7 @@ export class ActiveConversation {
   readonly #messageDrafts: MessageDrafts;
   readonly #queue: QuestionQueue;
   readonly #answers: AnswerLoader;
+  readonly #unsaved = new UnsavedThreads();
   /** Conversations being opened. Asking or starting another one cancels them. */
   readonly #openings = new Latest();
   /** The choice of reasoning in conversations that were left. */
@@ -114,13 +116,15 @@ export class ActiveConversation {
     return this.#thread.place;
   }
 
-  /** Instructions for the whole conversation. */
-  get system(): string {
-    return this.#thread.system;
+  /** Returns `place` for the conversation that is on screen now, also once it has a number or another one is shown. */
+  placing(): () => Place {
+    const thread = this.#thread;
+    return () => thread.place;
   }
 
-  set system(system: string) {
-    this.#thread.system = system;
+  /** Instructions for the whole conversation. */
+  get system(): string {
+    return this.#systemOf(this.#thread);
   }
 
   /** The branch on screen. */
@@ -179,9 +183,11 @@ export class ActiveConversation {
     return newTurn(`n${this.#unnumbered++}`, question, answer);
   }
 
-  /** Names a new conversation that is asked, so that its unsent text is its own. */
+  /** Names a new conversation that is asked, so that its unsent text and its instructions are its own. */
   #name(thread: Thread): void {
     if (thread.place !== null) return;
+    thread.system = this.#messageDrafts.instructions;
+    this.#messageDrafts.instruct(null);
     thread.name = this.#messageDrafts.newPlace();
     // The unsent text of the new conversation belongs to the one on screen.
     if (thread === this.#thread) this.#messageDrafts.move(null, thread.name);
@@ -192,6 +198,7 @@ export class ActiveConversation {
   #unname(thread: Thread): Thread {
     if (thread.id !== null || thread.name === null) return thread.place === this.place ? this.#thread : thread;
     this.#messageDrafts.move(thread.name, null);
+    this.#messageDrafts.giveBackInstructions(thread.system);
     thread.name = null;
     const shown = this.place === null ? this.#thread : thread;
     shown.refused = this.#messageDrafts.refusedIn(null);
@@ -221,6 +228,11 @@ export class ActiveConversation {
   cancelQueuedIn(conversation: number): void {
     const queued = this.queue.find((other) => other.conversation === conversation);
     if (queued) this.cancelQueued(queued.turn);
+  }
+
+  /** Removes all questions from the queue. */
+  cancelAllQueued(): void {
+    for (const { turn } of this.queue) this.cancelQueued(turn);
   }
 
   /** Shows the conversation of a queued question. */
@@ -271,9 +283,10 @@ export class ActiveConversation {
     const before = this.#before(turn);
     // Kept open in case it is refused.
     this.#messageDrafts.edit(turn, prompt);
+    this.#name(thread);
     const question = { prompt, attachments: turn.attachments };
     const refusal = await this.#begin(askingOf(question, lastAnswer(before)), before, question);
-    if (refusal) return this.#showError(thread, refusal.error);
+    if (refusal) return this.#showError(this.#unname(thread), refusal.error);
     this.#messageDrafts.edit(turn, null);
     this.#forgetRefused(thread, turn);
   }
@@ -292,7 +305,8 @@ export class ActiveConversation {
   async regenerate(turn: Turn): Promise<void> {
     if (this.running) return;
     if (turn.question === null) {
-      // The question never reached the engine.
+      // The question never reached the engine. It stays where it is while another one is queued here.
+      if (!this.takes) return;
       if (this.draft.trim() === turn.prompt) {
         this.draft = '';
         // Files added since stay.
@@ -389,17 +403,33 @@ export class ActiveConversation {
     this.#show(new Thread(this.#messageDrafts.refusedIn(null)));
   }
 
+  /** Shows a new conversation, because another store is in use. Without `keepsNumbers`, its conversations have other
+   * numbers. An answer that is not saved stays on screen. */
+  leaveStore(keepsNumbers: boolean): void {
+    const stays = this.#thread.unsaved;
+    if (!keepsNumbers) {
+      this.#thinking.clear();
+      this.#unsaved.clear();
+      this.#thread.id = null;
+      this.#thread.name = null;
+    }
+    if (!stays) this.clear();
+  }
+
   /** Opens a saved conversation. An answer being written continues. */
   async open(id: number): Promise<void> {
     const isLatest = this.#openings.start();
     if (id === this.id) return;
     const queued = this.queue.find(({ conversation }) => conversation === id);
+    const unsaved = this.#unsaved.at(id);
     if (queued) this.showQueued(queued.turn);
-    else if (id !== this.writing) {
+    else if (id === this.writing) this.showWriting();
+    else if (unsaved) this.#show(unsaved);
+    else {
       const kept = await call(this.#host, 'open_conversation', { id });
       if (!isLatest()) return;
       this.#show(Thread.of(kept, this.#messageDrafts.refusedIn(id)));
-    } else this.showWriting();
+    }
     await this.#answers.fetchLast();
   }
 
@@ -411,6 +441,7 @@ export class ActiveConversation {
 
   #show(thread: Thread): void {
     this.#answers.leave();
+    this.#unsaved.keep(this.#thread);
     if (this.#thread.id !== null) this.#thinking.set(this.#thread.id, this.#settings.thinking);
     this.#thread = thread;
     this.arrivals += 1;
@@ -427,7 +458,11 @@ export class ActiveConversation {
     return last && (last.thinking ?? null);
   }
 
-  /** Sets the instructions of the conversation, and creates it if it is new. */
+  #systemOf(thread: Thread): string {
+    return thread.place === null ? this.#messageDrafts.instructions : thread.system;
+  }
+
+  /** Sets the instructions of the conversation. A new one gets them with its first question. */
   async instruct(system: string): Promise<void> {
     await this.#instruct(this.#thread, system);
   }
@@ -439,15 +474,15 @@ export class ActiveConversation {
   }
 
   async #instruct(thread: Thread, system: string): Promise<void> {
+    if (thread.place === null) return this.#messageDrafts.instruct(system);
     thread.system = system;
     const isLatest = thread.instructions.start();
     try {
       await thread.inOrder(async () => {
-        const id = await call(this.#host, 'set_system_prompt', { id: thread.id, system });
+        // Its first question was refused, or waits in the queue.
+        if (thread.id === null) return;
+        await call(this.#host, 'set_system_prompt', { id: thread.id, system });
         thread.instructed = system;
-        if (thread.id !== null) return;
-        this.#number(thread, id);
-        this.#callbacks.changed();
       });
     } catch (thrown) {
       // Newer instructions are not undone.
@@ -460,9 +495,7 @@ export class ActiveConversation {
   #number(thread: Thread, id: number): void {
     if (thread.id !== null) return;
     thread.id = id;
-    // Without a name, the draft of the new conversation belongs to the one on screen.
-    if (thread.name !== null || thread === this.#thread) this.#messageDrafts.move(thread.name, id);
-    else thread.refused = [];
+    this.#messageDrafts.move(thread.name, id);
   }
 
   /** Reports whether a turn is near the screen. Tokens of near answers are fetched. */
@@ -498,12 +531,13 @@ export class ActiveConversation {
         settings: { ...settings, sampling: { ...settings.sampling, logit_bias }, target: '', draft: null },
         ...(by && { by }),
       };
-      const begun = await thread.inOrder(async () => {
-        const request = { conversation: thread.id, ...asked };
-        const answering = await begin(this.#host, request, (message) => running.receive(message));
-        this.#number(thread, answering.conversation);
-        return answering;
-      });
+      const begun = await thread.inOrder(() =>
+        this.#instructed(thread, async (conversation) => {
+          const answering = await begin(this.#host, { conversation, ...asked }, (message) => running.receive(message));
+          this.#number(thread, answering.conversation);
+          return answering;
+        }),
+      );
       running.begin(begun);
       thread.add(asking, begun, { key: turn.key, answer, settings: { ...asked.settings, ...this.#callbacks.writer() } });
       this.#callbacks.changed();
@@ -518,6 +552,22 @@ export class ActiveConversation {
       // Restores the turns from before.
       thread.show();
       return { turn, error, any };
+    }
+  }
+
+  /** Asks in a conversation. A new one with instructions is created with them first, and deleted again if it is
+   * refused. */
+  async #instructed(thread: Thread, ask: (conversation: number | null) => Promise<Answering>): Promise<Answering> {
+    const system = this.#systemOf(thread);
+    if (thread.id !== null || system === '') return ask(thread.id);
+    const created = await call(this.#host, 'set_system_prompt', { id: null, system });
+    try {
+      const answering = await ask(created);
+      thread.instructed = system;
+      return answering;
+    } catch (thrown) {
+      await call(this.#host, 'delete_conversation', { id: created }).catch(() => {});
+      throw thrown;
     }
   }
 
@@ -556,6 +606,7 @@ export class ActiveConversation {
 
   /** Ends the current answer, and asks the next question. */
   #end(running: RunningAnswer, asksNext = true): void {
+    if (running.thread !== this.#thread) this.#unsaved.keep(running.thread);
     if (this.#current !== running) return;
     this.#current = null;
     this.stopping = false;

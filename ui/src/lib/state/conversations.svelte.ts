@@ -73,7 +73,8 @@ function exportWords(): ExportWords {
 export class Conversations extends KeptList<ConversationEntry> {
   /** The search text. */
   query = $state('');
-  hits = $state.raw<readonly SearchHit[]>([]);
+  /** The last finished search: its text and what it found. Null while there is none. */
+  found = $state.raw<{ readonly query: string; readonly hits: readonly SearchHit[] } | null>(null);
   /** Deletions since the start, the latest last. They can be undone. */
   deleted = $state.raw<readonly ConversationEntry[]>([]);
   /** `true` if the last deletion is announced with an undo button. */
@@ -85,18 +86,34 @@ export class Conversations extends KeptList<ConversationEntry> {
     super(host, () => call(host, 'list_conversations', {}), notify);
   }
 
-  /** Searches conversations. A late answer to an earlier search is dropped. */
+  /** `true` if the search found nothing. Unknown while one is running. */
+  get nothingFound(): boolean {
+    return this.found?.query === this.query && this.found.hits.length === 0;
+  }
+
+  /** Searches conversations. Earlier hits stay until it ends. A late answer to an earlier search is dropped. */
   async search(query: string): Promise<void> {
     this.query = query;
     const isLatest = this.#searches.start();
     if (query.trim() === '') {
-      this.hits = [];
+      this.found = null;
       return;
     }
     await this.attempt(async () => {
-      const hits = await call(this.host, 'search_conversations', { query });
-      if (isLatest()) this.hits = hits;
+      try {
+        const hits = await call(this.host, 'search_conversations', { query });
+        if (isLatest()) this.found = { query, hits };
+      } catch (thrown) {
+        if (!isLatest()) return;
+        this.found = null;
+        throw thrown;
+      }
     });
+  }
+
+  /** Searches again, since a hit may be gone and another may match. */
+  protected override listed(): void {
+    if (this.query.trim() !== '') void this.search(this.query);
   }
 
   async rename(id: number, title: string): Promise<void> {
@@ -126,6 +143,12 @@ export class Conversations extends KeptList<ConversationEntry> {
     if (await this.change(() => call(this.host, 'restore_conversation', { id: entry.id }))) return entry.id;
     this.deleted = [...this.deleted, entry];
     return null;
+  }
+
+  /** Forgets the deletions since the start, which another store does not know. */
+  forgetDeleted(): void {
+    this.deleted = [];
+    this.announced = false;
   }
 
   /** Saves a conversation to a file chosen by the user. */

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import type { ConversationEntry } from '../ipc/schema.gen';
-import { fileName, grouped, pieces } from './conversations.svelte';
+import { settled, SilentHost } from '../host/testing';
+import type { ConversationEntry, SearchHit } from '../ipc/schema.gen';
+import { Conversations, fileName, grouped, pieces } from './conversations.svelte';
 
 const at = (id: number, when: string, pinned = false): ConversationEntry => ({
   id,
@@ -41,5 +42,106 @@ describe('the list', () => {
   it('names files validly on any system', () => {
     expect(fileName('Why: is/the sky \u201cblue\u201d?', 'markdown')).toBe('Why is the sky blue.md');
     expect(fileName('???', 'json')).toBe('conversation.json');
+  });
+});
+
+/** A host whose lists and searches are answered by the test. */
+class WaitingHost extends SilentHost {
+  pending: { command: string; query: unknown; resolve: (value: unknown) => void; reject: (error: unknown) => void }[] = [];
+
+  override invoke(command: string, args: Record<string, unknown>): Promise<unknown> {
+    if (command === 'delete_conversation') return Promise.resolve(null);
+    return new Promise((resolve, reject) => this.pending.push({ command, query: args['query'], resolve, reject }));
+  }
+
+  /** Takes the oldest pending request of a command. */
+  take(command: string) {
+    const taken = this.pending.find((one) => one.command === command);
+    if (!taken) throw new Error(command);
+    this.pending = this.pending.filter((one) => one !== taken);
+    return taken;
+  }
+}
+
+const hit = (conversation: number): SearchHit => ({ conversation, message: null, title: '', excerpt: '' }) as unknown as SearchHit;
+
+function make() {
+  const host = new WaitingHost();
+  return { host, conversations: new Conversations(host, () => {}) };
+}
+
+describe('a search', () => {
+  it('reports that nothing was found only once it has ended', async () => {
+    const { host, conversations } = make();
+    const search = conversations.search('sky');
+    expect([conversations.found, conversations.nothingFound]).toEqual([null, false]);
+    host.take('search_conversations').resolve([]);
+    await search;
+    expect(conversations.nothingFound).toBe(true);
+    void conversations.search('skyl');
+    expect(conversations.nothingFound).toBe(false);
+  });
+
+  it('keeps earlier hits until it ends, and drops them if it fails', async () => {
+    const { host, conversations } = make();
+    const first = conversations.search('sky');
+    host.take('search_conversations').resolve([hit(1)]);
+    await first;
+    const second = conversations.search('skyline');
+    expect(conversations.found).toEqual({ query: 'sky', hits: [hit(1)] });
+    host.take('search_conversations').reject({ code: 'store', message: 'The file is damaged.' });
+    await second;
+    expect([conversations.found, conversations.error?.code]).toEqual([null, 'store']);
+  });
+
+  it('drops a late answer to an earlier search, also a failure', async () => {
+    const { host, conversations } = make();
+    const first = conversations.search('s');
+    const second = conversations.search('sk');
+    const late = host.take('search_conversations');
+    host.take('search_conversations').resolve([hit(2)]);
+    await second;
+    late.reject({ code: 'store', message: 'The file is damaged.' });
+    await first;
+    expect([conversations.found, conversations.error]).toEqual([{ query: 'sk', hits: [hit(2)] }, null]);
+  });
+
+  it('is repeated when the list has changed', async () => {
+    const { host, conversations } = make();
+    const search = conversations.search('sky');
+    host.take('search_conversations').resolve([hit(1)]);
+    await search;
+    const removal = conversations.remove(at(1, '2026-03-01'));
+    await settled();
+    host.take('list_conversations').resolve([]);
+    await removal;
+    const again = host.take('search_conversations');
+    expect(again.query).toBe('sky');
+    again.resolve([]);
+    await settled();
+    expect(conversations.nothingFound).toBe(true);
+    void conversations.search('');
+    void conversations.refresh();
+    await settled();
+    host.take('list_conversations').resolve([]);
+    await settled();
+    expect(host.pending).toEqual([]);
+  });
+});
+
+describe('a reload of the list', () => {
+  it('that began before a deletion does not bring the deleted entry back', async () => {
+    const { host, conversations } = make();
+    const [kept, deleted] = [at(1, '2026-03-01'), at(2, '2026-03-01')];
+    const refresh = conversations.refresh();
+    await settled();
+    const stale = host.take('list_conversations');
+    const removal = conversations.remove(deleted);
+    await settled();
+    host.take('list_conversations').resolve([kept]);
+    await removal;
+    stale.resolve([kept, deleted]);
+    await refresh;
+    expect(conversations.entries).toEqual([kept]);
   });
 });

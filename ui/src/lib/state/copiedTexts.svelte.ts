@@ -49,6 +49,15 @@ export class CopiedTexts {
     });
   }
 
+  /** Asks another store for its sources, and adds those of this session that it lacks. Never rejects. */
+  async bringTo(): Promise<void> {
+    const before = this.sources;
+    if (!this.known) return;
+    await this.ask();
+    const lacking = before.filter((source) => !this.sources.includes(source));
+    if (lacking.length > 0) await this.#try(() => this.#choose([...this.sources, ...lacking]));
+  }
+
   /** Adds a folder that the user chooses. Never rejects. */
   async addFolder(): Promise<void> {
     await this.#try(async () => {

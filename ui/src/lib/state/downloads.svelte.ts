@@ -13,6 +13,9 @@ export const silenceMs = 3000;
 
 export const isBusy = ({ phase }: Download): boolean => busyPhases.has(phase);
 
+/** Returns `true` if it was finished or failed. */
+const hasEnded = ({ phase }: Download): boolean => phase === 'done' || phase === 'failed';
+
 /** Returns `true` if it waits for the user. */
 export const isHalted = ({ phase }: Download): boolean => phase === 'paused' || phase === 'failed';
 
@@ -28,6 +31,8 @@ interface DownloadsCallbacks {
 export class Downloads {
   all = $state.raw<readonly Download[]>([]);
   error = $state.raw<ErrorInfo | null>(null);
+  /** The download that ended last while the window was open; null for none. */
+  lastEnded = $state.raw<Download | null>(null);
   /** Downloads that proceed by themselves. */
   busy = $derived(this.all.filter(isBusy));
   /** Finished share of the busy ones, from 0 to 1; null without a busy one or a known size. */
@@ -55,6 +60,10 @@ export class Downloads {
 
   /** Sets the current downloads. */
   take(all: readonly Download[]): void {
+    const ended = all.findLast(
+      (download) => hasEnded(download) && this.all.some(({ id, phase }) => id === download.id && phase !== download.phase),
+    );
+    this.lastEnded = ended ?? this.lastEnded;
     this.all = all;
     this.#listen();
   }

@@ -55,6 +55,21 @@ function make() {
 }
 
 describe('downloads', () => {
+  it('report only the latest end, and none from before the window was opened', () => {
+    const { downloads } = make();
+    downloads.take([download('old', { phase: 'done' }), download('broken', { phase: 'failed' }), download('a'), download('b')]);
+    expect(downloads.lastEnded).toBeNull();
+    downloads.onEvent({ kind: 'download', download: download('a', { phase: 'done' }) });
+    expect(downloads.lastEnded?.id).toBe('a');
+    downloads.onEvent({ kind: 'download', download: download('b', { done_bytes: 9 }) });
+    expect(downloads.lastEnded?.id).toBe('a');
+    downloads.onEvent({ kind: 'download', download: download('b', { phase: 'failed' }) });
+    expect([downloads.lastEnded?.id, downloads.lastEnded?.phase]).toEqual(['b', 'failed']);
+    downloads.onEvent({ kind: 'download', download: download('b') });
+    downloads.onEvent({ kind: 'download', download: download('b', { phase: 'done' }) });
+    expect([downloads.lastEnded?.id, downloads.lastEnded?.phase]).toEqual(['b', 'done']);
+  });
+
   it('follow the last event, in a stable order', () => {
     const { downloads } = make();
     downloads.take([download('a'), download('b')]);

@@ -3,6 +3,7 @@
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
 import type { ErrorInfo, SaveKind } from '../ipc/schema.gen';
+import { Latest } from '../latest';
 import { language } from '../strings/index.svelte';
 
 /** File name without extension, valid on any system; empty if the title has no usable characters. */
@@ -22,6 +23,7 @@ export class KeptList<Entry> {
   protected readonly host: Host;
   readonly #list: () => Promise<Entry[]>;
   readonly #notify: (text: string) => void;
+  readonly #lists = new Latest();
 
   constructor(host: Host, list: () => Promise<Entry[]>, notify: (text: string) => void) {
     this.host = host;
@@ -34,16 +36,24 @@ export class KeptList<Entry> {
     await this.change(async () => {});
   }
 
-  /** Runs an action and reloads the list. Returns whether the action succeeded. */
+  /** Runs an action and reloads the list. Returns whether the action succeeded. A late answer to an earlier request of
+   * the list is dropped: it may have entries that were deleted since. */
   protected async change(act: () => Promise<unknown>): Promise<boolean> {
     let done = false;
     await this.attempt(async () => {
       await act();
       done = true;
-      this.entries = await this.#list();
+      const isLatest = this.#lists.start();
+      const entries = await this.#list();
+      if (!isLatest()) return;
+      this.entries = entries;
+      this.listed();
     });
     return done;
   }
+
+  /** Called when the list was reloaded. */
+  protected listed(): void {}
 
   /** Saves to a file chosen by the user. `act` gets the token of its place. */
   protected async write(kind: SaveKind, name: string, act: (token: number) => Promise<unknown>): Promise<void> {

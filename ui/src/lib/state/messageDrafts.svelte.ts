@@ -4,7 +4,7 @@
 import type { Attachment } from '../ipc/schema.gen';
 import { pageClock, type Clock } from '../ipc/stream';
 import { ofKept, shownName, toKept, type AttachedFile, type KeptFile } from './attachedFile';
-import type { Preferences } from './preferences.svelte';
+import type { Preferences, Values } from './preferences.svelte';
 import type { Place, Question, Refused, Turn } from './thread.svelte';
 
 /** Delay before a changed draft is stored, in milliseconds: what a crash may lose. */
@@ -19,6 +19,7 @@ const nameOf = (place: Place): string => (place === null ? 'new' : typeof place 
 const placeOf = (name: string): Place => (name === 'new' ? null : isUnnumbered(name) ? name : Number(name.slice(1)));
 /** Two texts with a blank line between them, unless one is empty. */
 const joined = (first: string, second: string): string => [first, second].filter((text) => text !== '').join('\n\n');
+const isSame = (one: unknown, other: unknown): boolean => JSON.stringify(one) === JSON.stringify(other);
 /** Returns `true` for the name of an asked conversation without a number. */
 const isUnnumbered = (name: string): boolean => /^new\d+$/.test(name);
 
@@ -105,6 +106,23 @@ export class MessageDrafts {
   /** The attached file of a sent text. */
   fileOf(attachment: Attachment): AttachedFile {
     return this.#attached.get(attachment) ?? { attachment, tokens: null, path: null, countedBy: null };
+  }
+
+  /** Instructions of the next new conversation: those that were typed for it, else those of every new one. */
+  get instructions(): string {
+    return this.#preferences.newInstructions ?? this.#preferences.defaultInstructions;
+  }
+
+  /** Sets the instructions of the next new conversation; null for those of every new one. */
+  instruct(system: string | null): void {
+    const { defaultInstructions, newInstructions } = this.#preferences;
+    const own = system === defaultInstructions ? null : system;
+    if (own !== newInstructions) void this.#preferences.set('newInstructions', own);
+  }
+
+  /** Takes back the instructions of a conversation that is new again, unless others were typed meanwhile. */
+  giveBackInstructions(system: string): void {
+    if (this.#preferences.newInstructions === null) this.instruct(system);
   }
 
   /** Keeps a question as a draft while it is being asked or queued, which may take long. */
@@ -210,6 +228,54 @@ export class MessageDrafts {
     }
   }
 
+  /** Brings everything unsent into another store, which has taken the place of one with the drafts `before`. `places`
+   * are those that mean the same there. Unsent text of other places goes to the new conversation. */
+  bringTo(places: readonly Place[], before: Pick<Values, 'drafts' | 'draftFiles'>): void {
+    const { drafts, draftFiles } = this.#preferences;
+    const typed: Record<string, string> = { ...before.drafts, ...this.#typed };
+    const earlier = Object.entries(before.draftFiles).map(([name, files]) => [name, files.map(ofKept)] as const);
+    const files: Record<string, readonly AttachedFile[]> = { ...Object.fromEntries(earlier), ...this.#pinned, ...this.#files };
+    this.#typed = {};
+    this.#files = {};
+    this.#pinned = {};
+    // The engine has copied them with their old places.
+    if (places.length === 0 && isSame(drafts, before.drafts)) for (const name in drafts) this.type(placeOf(name), '');
+    if (places.length === 0 && isSame(draftFiles, before.draftFiles)) for (const name in draftFiles) this.attach(placeOf(name), []);
+    // Texts of known places come first, because others are added to them.
+    const isKnown = (name: string) => places.includes(placeOf(name));
+    const names = Object.keys({ ...typed, ...files }).toSorted((a, b) => Number(isKnown(b)) - Number(isKnown(a)));
+    for (const name of names) {
+      const place = placeOf(name);
+      if (isKnown(name)) {
+        this.type(place, typed[name] ?? this.draftOf(place));
+        this.attach(place, files[name] ?? this.filesOf(place));
+      } else this.#add(null, typed[name] ?? '', files[name] ?? []);
+    }
+    this.#bringRefused(places);
+  }
+
+  /** Brings edits and refused questions into another store: to their places, else to the new conversation. */
+  #bringRefused(places: readonly Place[]): void {
+    const isLeft = ([place]: [Place, unknown]) => place !== null && !places.includes(place);
+    const left = [...this.#refused].filter(isLeft);
+    for (const [place] of left) this.setRefused(place, []);
+    // Their answers are not in the new conversation.
+    const moved = left.flatMap(([, refused]) => refused.map(({ turn }) => ({ turn, after: null })));
+    this.setRefused(null, [...this.refusedIn(null), ...moved]);
+    // Without any conversation of before, no question of before is left to edit.
+    if (places.some((place) => place !== null)) return;
+    for (const text of Object.values(this.#edits)) this.#add(null, text, []);
+    this.#edits = {};
+  }
+
+  /** Adds text and files to those of a place, unless it has them. */
+  #add(place: Place, text: string, files: readonly AttachedFile[]): void {
+    if (!this.draftOf(place).includes(text)) this.type(place, joined(this.draftOf(place), text));
+    // A file that is in both is attached once, as it was read last.
+    const others = this.filesOf(place).filter(({ path }) => path === null || files.every((file) => file.path !== path));
+    this.attach(place, [...others, ...files]);
+  }
+
   /** Text of an edit; null if the question is not being edited. */
   editOf(turn: Turn): string | null {
     return this.#edits[editName(turn)] ?? null;
@@ -243,10 +309,7 @@ export class MessageDrafts {
   move(from: Place, to: Place): void {
     this.type(to, joined(this.draftOf(to), this.draftOf(from)));
     this.type(from, '');
-    const moved = this.filesOf(from);
-    // A file that is in both is attached once, as it was read for the moved question.
-    const others = this.filesOf(to).filter(({ path }) => path === null || moved.every((file) => file.path !== path));
-    this.attach(to, [...others, ...moved]);
+    this.#add(to, '', this.filesOf(from));
     this.attach(from, []);
     this.setRefused(to, [...this.refusedIn(to), ...this.refusedIn(from)]);
     this.setRefused(from, []);

@@ -86,6 +86,12 @@ export class ModelList {
     this.#selected = path;
   }
 
+  /** Selects a model, and removes filters that hide it. */
+  show(path: string): void {
+    this.select(path);
+    if (this.current?.path !== path) this.clear();
+  }
+
   /** Returns `true` if a model passes the filters, ignoring one facet. */
   #shown(model: ModelEntry, aside: Facet | null): boolean {
     if (this.fitting && (model.problem !== null || this.#library.fits[model.path] === 'too_large')) return false;

@@ -16,7 +16,7 @@ import type {
 import { nameOf } from '../paths';
 import { language } from '../strings/index.svelte';
 import type { LibraryState } from './library.svelte';
-import type { LastModels, Preferences } from './preferences.svelte';
+import { recentAtMost, type LastModels, type Preferences } from './preferences.svelte';
 import type { Settings } from './settings.svelte';
 
 /** Other state that the models need. */
@@ -30,9 +30,6 @@ export interface ModelsDependencies {
   /** Called when the user has loaded models. They answer then. */
   chosen: () => void;
 }
-
-/** Number of remembered targets. */
-const recentAtMost = 5;
 
 /** An unloaded target, reloaded when needed. */
 interface ReloadableModel {
@@ -359,8 +356,10 @@ export class Models {
       (model) => model.is_default && model.problem === null && (model.path !== last?.target || last.draft !== null),
     );
     if (this.#crashedWith(first?.path)) return;
+    // The last models are unknown while their store cannot be opened.
+    const isFirst = last === null && !this.info?.store_problem?.in_memory;
     // Without a default the error says enough.
-    if (first) await this.load(alone(first.path), this.titleOf(first), last === null);
+    if (first) await this.load(alone(first.path), this.titleOf(first), isFirst);
     if (word !== null && this.loaded) this.#reportFailure(words.loadedInstead(word, this.titleOf(this.loaded.target)));
   }
 
@@ -426,16 +425,24 @@ export class Models {
 
   /** `context` is the requested one, if any. Models in memory keep their requested one. */
   #take(loaded: LoadedModels, context: number | null = loaded.context, isNew = true): void {
-    // Reloaded models keep their chosen method.
     const last = this.#lastLoaded;
-    const isNewer = (path: string | undefined, before: string | null | undefined) => path !== undefined && path !== before;
-    const drafterIsNew = isNewer(loaded.draft?.path, last?.draft) || isNewer(loaded.head?.path, last?.head);
     const same = last?.target === loaded.target.path && last.draft === (loaded.draft?.path ?? null) && last.head === loaded.head?.path;
+    const drafterIsNew = this.#bringsDrafter(loaded);
     if (isNew || !same) this.#lastLoaded = lastOf(loaded, context);
     this.#gone = null;
     this.loaded = loaded;
     this.unloadReason = null;
-    this.#settings.fit(loaded, drafterIsNew || !this.ready);
+    if (drafterIsNew) this.#settings.forgetMethod();
+    this.#settings.fit(loaded);
+  }
+
+  /** Returns `true` if models have a draft that those before had not, or another head for their target. It was opened to
+   * be used. At the start it is that of the last session. */
+  #bringsDrafter({ target, draft, head }: LoadedModels): boolean {
+    const last = this.#lastLoaded ?? this.#preferences.lastModels;
+    if (!this.ready) return false;
+    if (draft && draft.path !== last?.draft) return true;
+    return head !== undefined && target.path === last?.target && head.path !== last.head;
   }
 
   #lose(why: 'asked' | 'idle' | null): void {

@@ -149,7 +149,7 @@ async function inWindow(kept: Record<string, unknown> = {}, serverAnswers = fals
     reportFailure: (text) => failures.push(text),
     needless: () => serverAnswers,
   });
-  return { host, library, settings, models, failures };
+  return { host, library, preferences, settings, models, failures };
 }
 
 const last = { target: listed[1]!.path, draft: listed[2]!.path, context: 4096 };
@@ -313,6 +313,73 @@ describe('loading', () => {
     await models.cancel();
     go();
     expect([await loading, models.error]).toEqual(['failed', host.refusal]);
+  });
+});
+
+describe('a chosen method', () => {
+  /** Opens the window again with what it has stored. */
+  async function again({ host, preferences, settings }: Awaited<ReturnType<typeof inWindow>>) {
+    preferences.keepSettings(settings.kept() ?? {});
+    await preferences.set('view', 'rich');
+    const next = await inWindow(host.kept);
+    await next.models.start();
+    return next;
+  }
+
+  it('is used again at the next start, with the models it was chosen for and others that have it', async () => {
+    const first = await inWindow({ last_models: last });
+    await first.models.start();
+    first.settings.method = 'ngram';
+    const next = await again(first);
+    expect([next.models.loaded?.draft?.path, next.settings.method]).toEqual([last.draft, 'ngram']);
+    await next.models.loadTarget(listed[0]!);
+    expect(next.settings.method).toBe('ngram');
+  });
+
+  it('gives way to the recommended one where it does not work, and returns where it does', async () => {
+    const first = await inWindow({ last_models: last });
+    await first.models.start();
+    const headed = { target: last.target, draft: null, head: '/heads/eagle', context: null };
+    await first.models.load(headed, '');
+    expect(first.settings.method).toBe('ngram-head');
+    first.settings.method = 'head';
+    await first.models.loadTarget(listed[0]!);
+    expect(first.settings.method).toBe('ngram');
+    const { models, settings } = await again(first);
+    expect(settings.method).toBe('ngram');
+    await models.load(headed, '');
+    expect(settings.method).toBe('head');
+  });
+
+  it('is forgotten when another draft is opened, also at the next start', async () => {
+    const first = await inWindow();
+    await first.models.start();
+    first.settings.method = 'plain';
+    await first.models.useDraft(listed[2]!.path, '');
+    expect(first.settings.method).toBe('draft-model');
+    expect((await again(first)).settings.method).toBe('draft-model');
+  });
+
+  it('holds for the last models if a server answered at the start', async () => {
+    const first = await inWindow({ last_models: last });
+    await first.models.start();
+    first.settings.method = 'plain';
+    const { host, models, settings } = await again(first);
+    expect(settings.method).toBe('plain');
+    const later = await inWindow(host.kept, true);
+    await later.models.start();
+    expect(later.models.loaded).toBeNull();
+    await later.models.reload();
+    expect([later.settings.method, models.loaded?.draft?.path]).toEqual(['plain', last.draft]);
+  });
+
+  it('is the recommended one for the first model, also if that is loaded after the start', async () => {
+    const { host, models, settings } = make();
+    host.listed = [];
+    await models.start();
+    expect(models.loaded).toBeNull();
+    await models.loadTarget(listed[0]!);
+    expect(settings.method).toBe('ngram');
   });
 });
 

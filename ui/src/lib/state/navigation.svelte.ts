@@ -4,7 +4,7 @@ import type { LibraryPart, Place } from '../strings/keys';
 import type { TokenFocus } from './tokenFocus.svelte';
 
 /** A sheet over the window. */
-type Sheet = 'palette' | 'settings';
+type Sheet = 'palette' | 'settings' | 'shortcuts';
 
 /** The reader's place in the window. */
 export class Navigation {

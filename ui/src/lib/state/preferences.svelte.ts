@@ -42,6 +42,9 @@ const thinkingChoices: readonly Thinking[] = ['off', 'on', 'low', 'medium', 'hig
 /** Minutes until unused models are unloaded. */
 export const keepWarmChoices = [0, 5, 15, 60] as const;
 
+/** Number of remembered targets. */
+export const recentAtMost = 5;
+
 /** All stored preferences. */
 export interface Values {
   appearance: Appearance;
@@ -65,6 +68,10 @@ export interface Values {
   drafts: Readonly<Record<string, string>>;
   /** Files of drafts, by conversation key. */
   draftFiles: Readonly<Record<string, readonly KeptFile[]>>;
+  /** Instructions of the next new conversation; null for the default ones. */
+  newInstructions: string | null;
+  /** Instructions of every new conversation. */
+  defaultInstructions: string;
   /** `true` once the reader has closed the explanation of the colours. */
   coloursKnown: boolean;
   /** `true` if answers show all figures, not only one line. */
@@ -89,6 +96,8 @@ const defaults: Values = {
   keepWarmMinutes: 0,
   drafts: {},
   draftFiles: {},
+  newInstructions: null,
+  defaultInstructions: '',
   coloursKnown: false,
   allFigures: false,
   automaticUpdates: false,
@@ -109,6 +118,8 @@ const kept: Record<Key, string> = {
   keepWarmMinutes: 'keep_warm_minutes',
   drafts: 'drafts',
   draftFiles: 'draft_files',
+  newInstructions: 'new_instructions',
+  defaultInstructions: 'default_instructions',
   coloursKnown: 'colours_known',
   allFigures: 'all_figures',
   automaticUpdates: 'automatic_updates',
@@ -134,6 +145,8 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
   server: (value) => (value === null ? null : asServerChoice(value)),
   recentModels: (value) => (Array.isArray(value) ? value.filter((path) => typeof path === 'string') : undefined),
   keepWarmMinutes: (value) => (isNumber(value) && value >= 0 ? value : undefined),
+  newInstructions: (value) => (value === null ? null : asText(value)),
+  defaultInstructions: asText,
   coloursKnown: asBoolean,
   allFigures: asBoolean,
   automaticUpdates: asBoolean,
@@ -148,7 +161,21 @@ const understand: { [K in Key]: (value: unknown) => Values[K] | undefined } = {
     ),
 };
 
+/** Joins a value of this session and that of another store. Without an entry, one of them is used. */
+const join: { [K in Key]?: (own: Values[K], stored: Values[K]) => Values[K] } = {
+  presets: (own, stored) => {
+    const known = stored.map((preset) => own.find(({ name }) => name === preset.name) ?? preset);
+    return distinct([...known, ...own]);
+  },
+  settings: (own, stored) => ({ ...stored, ...own }),
+  recentModels: (own, stored) => [...own, ...stored.filter((path) => !own.includes(path))].slice(0, recentAtMost),
+};
+
 const keys = Object.keys(defaults) as Key[];
+/** Keys that the engine applies when they are set. */
+const ofEngine: readonly Key[] = ['keepWarmMinutes'];
+/** Keys whose values another part of the window brings into another store. */
+const broughtElsewhere: readonly Key[] = ['drafts', 'draftFiles'];
 
 /** Preferences of the user. A choice applies at once, whether it could be stored or not. */
 export class Preferences {
@@ -162,6 +189,10 @@ export class Preferences {
   // eslint-disable-next-line svelte/prefer-svelte-reactivity
   readonly #chosen = new Set<Key>();
   #writing: Promise<void> = Promise.resolve();
+  /** `true` if the store has values that were not read. Its lists must not be replaced by those of this session. */
+  #unread = false;
+  /** Number of times that values of another store were joined. */
+  #joined = 0;
 
   constructor(host: Host) {
     this.#host = host;
@@ -219,6 +250,14 @@ export class Preferences {
     return this.#values.draftFiles;
   }
 
+  get newInstructions(): string | null {
+    return this.#values.newInstructions;
+  }
+
+  get defaultInstructions(): string {
+    return this.#values.defaultInstructions;
+  }
+
   get coloursKnown(): boolean {
     return this.#values.coloursKnown;
   }
@@ -235,10 +274,9 @@ export class Preferences {
   async load(): Promise<void> {
     try {
       const found = await call(this.#host, 'preferences', {});
-      for (const key of keys) {
-        if (Object.hasOwn(found, kept[key]) && !this.#chosen.has(key)) this.#take(key, found[kept[key]]);
-      }
+      for (const key of keys) if (!this.#chosen.has(key)) this.#take(key, understood(found, key));
     } catch (thrown) {
+      this.#unread = true;
       this.problem = toErrorInfo(thrown);
     }
   }
@@ -246,17 +284,65 @@ export class Preferences {
   /** Sets and stores a value. Resolves when stored or failed. Never rejects. */
   set<K extends Key>(key: K, value: Values[K]): Promise<void> {
     this.#chosen.add(key);
-    this.#values = { ...this.#values, [key]: value };
-    // One after the other, so that the last choice is the stored one.
+    this.#take(key, value);
+    const joined = this.#joined;
+    const store = () => this.#store(key, joined === this.#joined ? value : this.#values[key]);
+    return this.#inOrder(() => (this.#unread ? this.#join().then(store) : store()));
+  }
+
+  /** Runs an action that may put another store in place of the current one, and joins their values. Values chosen in
+   * this session win, and lists have the entries of both. `joined` gets the values from before, as soon as the new ones
+   * apply. Resolves when they are stored. Never rejects. */
+  replaceStore(replace: () => Promise<boolean>, joined: (before: Values) => void): Promise<void> {
+    return this.#inOrder(async () => {
+      if (!(await replace())) return false;
+      this.#unread = true;
+      return this.#join(joined);
+    });
+  }
+
+  /** Runs requests one after the other, so that the last choice is the stored one. False for one that stored nothing.
+   * Never rejects. */
+  #inOrder(request: () => Promise<unknown>): Promise<void> {
     this.#writing = this.#writing.then(async () => {
       try {
-        await call(this.#host, 'set_preference', { key: kept[key], value });
-        this.problem = null;
+        if ((await request()) !== false) this.problem = null;
       } catch (thrown) {
         this.problem = toErrorInfo(thrown);
       }
     });
     return this.#writing;
+  }
+
+  #store<K extends Key>(key: K, value: Values[K]): Promise<unknown> {
+    return call(this.#host, 'set_preference', { key: kept[key], value });
+  }
+
+  /** Reads a store with values of its own, and stores those of this session that it lacks. */
+  async #join(done: (before: Values) => void = () => {}): Promise<void> {
+    const found = await call(this.#host, 'preferences', {}).catch((thrown: unknown) => {
+      done(this.#values);
+      throw thrown;
+    });
+    const before = this.#values;
+    this.#unread = false;
+    this.#joined += 1;
+    const lacking: Key[] = [];
+    for (const key of keys) {
+      const own = this.#values[key];
+      const stored = understood(found, key);
+      this.#take(key, broughtElsewhere.includes(key) ? (stored ?? defaults[key]) : this.#joinedValue(key, own, stored));
+      const joined = JSON.stringify(this.#values[key]);
+      const isUnapplied = ofEngine.includes(key) && joined !== JSON.stringify(own);
+      if (isUnapplied || joined !== JSON.stringify(stored ?? defaults[key])) lacking.push(key);
+    }
+    done(before);
+    for (const key of lacking) await this.#store(key, this.#values[key]);
+  }
+
+  #joinedValue<K extends Key>(key: K, own: Values[K], stored: Values[K] | undefined): Values[K] {
+    if (stored === undefined) return own;
+    return join[key]?.(own, stored) ?? (this.#chosen.has(key) ? own : stored);
   }
 
   /** Changes the text size by steps, within its range. */
@@ -302,10 +388,14 @@ export class Preferences {
     );
   }
 
-  #take<K extends Key>(key: K, value: unknown): void {
-    const understood = understand[key](value);
-    if (understood !== undefined) this.#values = { ...this.#values, [key]: understood };
+  #take<K extends Key>(key: K, value: Values[K] | undefined): void {
+    if (value !== undefined) this.#values = { ...this.#values, [key]: value };
   }
+}
+
+/** A stored value; undefined if it is missing or invalid. */
+function understood<K extends Key>(found: Readonly<Record<string, unknown>>, key: K): Values[K] | undefined {
+  return Object.hasOwn(found, kept[key]) ? understand[key](found[kept[key]]) : undefined;
 }
 
 function oneOf<T>(allowed: readonly T[], value: unknown): T | undefined {
@@ -341,13 +431,15 @@ function asPreset(value: unknown): Preset | undefined {
 
 /** Settings of answers without those that are broken. */
 function asKeptSettings(value: unknown): Partial<KeptSettings> {
-  const { maxDraft, seed, rule, stop, biases, ...numbers } = fields(value);
+  const { method, maxDraft, seed, rule, stop, biases, ...numbers } = fields(value);
   const whole = (one: unknown): one is number => Number.isSafeInteger(one);
   const bias = (one: unknown) => {
     const { text, bias } = fields(one);
     return typeof text === 'string' && text !== '' && isNumber(bias) ? [{ text, bias }] : [];
   };
   const read: { [Name in keyof KeptSettings]: KeptSettings[Name] | undefined } = {
+    // The engine knows the methods. One that it lacks is never used.
+    method: asText(method),
     maxDraft: maxDraft === 'auto' || whole(maxDraft) ? maxDraft : undefined,
     temperature: asNumber(numbers['temperature']),
     topK: whole(numbers['topK']) ? numbers['topK'] : undefined,
@@ -392,6 +484,10 @@ function asServerChoice(value: unknown): ServerChoice | undefined {
 
 function fields(value: unknown): Record<string, unknown> {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+}
+
+function asText(value: unknown): string | undefined {
+  return typeof value === 'string' ? value : undefined;
 }
 
 function asBoolean(value: unknown): boolean | undefined {

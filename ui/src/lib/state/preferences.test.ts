@@ -119,6 +119,24 @@ describe('Preferences', () => {
     expect(preferences.problem).toBeNull();
   });
 
+  it('joins the lists of a store that could not be read at first with its own', async () => {
+    const host = new KeepingHost();
+    host.kept = { presets: [preset('stored')], view: 'tokens' };
+    host.refuses = true;
+    const preferences = new Preferences(host);
+    await preferences.load();
+    preferences.savePreset(preset('lost'));
+    host.refuses = false;
+    await preferences.set('appearance', 'dark');
+    expect([preferences.presets.map(({ name }) => name), preferences.view]).toEqual([['stored', 'lost'], 'tokens']);
+    expect(new Map(host.written as [string, unknown][])).toEqual(
+      new Map<string, unknown>([
+        ['appearance', 'dark'],
+        ['presets', [preset('stored'), preset('lost')]],
+      ]),
+    );
+  });
+
   it('changes the text size by steps, up to the ends', async () => {
     const { host, preferences } = await make();
     preferences.resize(1);
@@ -145,7 +163,15 @@ describe('Preferences', () => {
   });
 
   it('reads the settings of answers, and ignores each that is broken', async () => {
-    const good = { maxDraft: 4, temperature: 0.3, seed: null, stop: ['x'], biases: [{ text: 'a', bias: -5 }], rule: { name: 'match' } };
+    const good = {
+      method: 'ngram',
+      maxDraft: 4,
+      temperature: 0.3,
+      seed: null,
+      stop: ['x'],
+      biases: [{ text: 'a', bias: -5 }],
+      rule: { name: 'match' },
+    };
     expect((await make({ settings: good })).preferences.settings).toEqual(good);
     const broken = {
       topK: 'many',
@@ -155,7 +181,7 @@ describe('Preferences', () => {
       maxDraft: 'deep',
       rule: { name: 'naive' },
       biases: 3,
-      method: 'plain',
+      method: 3,
     };
     const parts = { stop: ['x', 5], biases: [{ text: 'a' }, { text: '', bias: 1 }, { text: 'b', bias: 1 }] };
     expect((await make({ settings: { ...broken, minP: 0.1, ...parts } })).preferences.settings).toEqual({

@@ -4,6 +4,7 @@ import { language } from '../strings/index.svelte';
 import type { ActiveConversation } from './conversation.svelte';
 import type { Models } from './models.svelte';
 import type { Preferences, Preset } from './preferences.svelte';
+import { ReplacedInstructions } from './replacedInstructions.svelte';
 import type { Settings } from './settings.svelte';
 
 /** Other state that presets are taken from and applied to. */
@@ -17,10 +18,13 @@ interface PresetDependencies {
 
 /** Presets of the conversation on screen. */
 export class Presets {
+  readonly replaced: ReplacedInstructions;
+
   readonly #on: PresetDependencies;
 
   constructor(dependencies: PresetDependencies) {
     this.#on = dependencies;
+    this.replaced = new ReplacedInstructions(dependencies.conversation);
   }
 
   /** Saves the current instructions and settings as a preset. */
@@ -31,9 +35,9 @@ export class Presets {
 
   /** Applies a preset. */
   use({ name, system, settings }: Preset): void {
-    const { conversation, models, notify } = this.#on;
+    const { models, notify } = this.#on;
     this.#on.settings.choose(settings, models.loaded);
     notify(language.strings.notices.presetUsed(name));
-    if (system !== conversation.system) void conversation.instruct(system);
+    this.replaced.replace(name, system);
   }
 }

@@ -193,6 +193,30 @@ describe('a question while another conversation is answered', () => {
     expect(host.asked.at(-1)).toEqual([2, 'two']);
   });
 
+  it('keeps a refused one of its conversation where it is, until it has been asked', async () => {
+    const { chat, conversation, ended, host, prompts, send } = await make();
+    await send(1, 'one');
+    await send(2, 'refused');
+    conversation.draft = 'newer';
+    await chat.open(3);
+    const [queued] = conversation.queue;
+    if (queued) conversation.cancelQueued(queued.turn);
+    await send(2, 'two');
+    // The queue stops there.
+    host.refusals = [busy];
+    await ended();
+    await chat.open(2);
+    const shown = () => conversation.turns.map(({ prompt }) => prompt);
+    const before = shown();
+    const refused = conversation.turns.find(({ prompt }) => prompt === 'refused')!;
+    await conversation.retry(refused);
+    expect([shown(), prompts(), host.asked.length]).toEqual([before, ['two'], 2]);
+    await conversation.askQueued();
+    await ended();
+    await conversation.retry(refused);
+    expect(host.asked.at(-1)).toEqual([2, 'refused']);
+  });
+
   it('of one new conversation is kept apart from those of others', async () => {
     const { chat, conversation, ended, host, messageDrafts, preferences, prompts, send } = await make();
     await send(1, 'one');

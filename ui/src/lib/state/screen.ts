@@ -6,8 +6,10 @@ import type { ConversationEntry } from '../ipc/schema.gen';
 interface ScreenActions {
   /** Focuses the composer, or the current screen where there is none. */
   compose: () => void;
-  /** Focuses the search field of the current screen. */
+  /** Finds in the open conversation, or focuses the search field of a screen without one. */
   search: () => void;
+  /** Focuses the search field of the conversations. */
+  searchAll: () => void;
   /** Starts renaming a conversation in the list. */
   rename: (entry: ConversationEntry) => void;
   /** Focuses the field for a repository in the library. */
@@ -27,6 +29,7 @@ export class Screen implements ScreenActions {
 
   readonly compose = (): void => this.#actions.compose?.();
   readonly search = (): void => this.#actions.search?.();
+  readonly searchAll = (): void => this.#actions.searchAll?.();
   readonly rename = (entry: ConversationEntry): void => this.#actions.rename?.(entry);
   readonly repository = (): void => this.#actions.repository?.();
   readonly copy = (text: string): unknown => this.#actions.copy?.(text);

@@ -63,6 +63,20 @@ export class Servers {
     }
   }
 
+  /** Reloads the list from another store, and adds those of this session that it lacks. Never rejects. */
+  async bringTo(): Promise<void> {
+    const before = this.list;
+    await this.load();
+    const lacking = before.filter(({ address }) => this.list.every((server) => server.address !== address));
+    try {
+      // The engine still has their keys.
+      for (const { address } of lacking) await call(this.#host, 'add_server', { address, key: null });
+    } catch (thrown) {
+      this.error = toErrorInfo(thrown);
+    }
+    if (lacking.length > 0) await this.load();
+  }
+
   /** Adds a server, or replaces its key, and asks it for its models. Returns whether it was added. */
   async add(address: string, key: string | null): Promise<boolean> {
     if (this.adding) return false;

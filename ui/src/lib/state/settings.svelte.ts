@@ -55,8 +55,11 @@ export interface Chosen {
   readonly thinking: Thinking | null;
 }
 
-/** Settings that stay when the window closes. The method follows the models, and reasoning the conversations. */
-export interface KeptSettings extends Omit<Chosen, 'method' | 'thinking'>, KeptAdvanced {}
+/** Settings that stay when the window closes. Reasoning stays with the conversations. */
+export interface KeptSettings extends Omit<Chosen, 'method' | 'thinking'>, KeptAdvanced {
+  /** Null for the recommended method. */
+  readonly method: Method | null;
+}
 
 /** Settings that a model can recommend, and their names in the API. */
 const recommendable = [
@@ -67,12 +70,11 @@ const recommendable = [
   ['repeatPenalty', 'repeat_penalty'],
 ] as const satisfies readonly (readonly [keyof Chosen, keyof RecommendedSampling])[];
 
-/** Defaults that are not the engine's. */
-const ownDefaults = { maxDraft: 'auto', maxTokens: 512, rule: lossless, stop: [], biases: [] } as const;
+/** Defaults that are not the engine's. Models that reason need thousands of tokens before they answer. */
+const ownDefaults = { method: null, maxDraft: 'auto', maxTokens: 4096, rule: lossless, stop: [], biases: [] } as const;
 
 /** The settings of a conversation. */
 export class Settings {
-  method = $state<Method>('plain');
   maxDraft = $state<MaxDraft>(ownDefaults.maxDraft);
   maxTokens = $state<number>(ownDefaults.maxTokens);
   temperature = $state(0);
@@ -88,6 +90,9 @@ export class Settings {
   /** Further settings; null where there are none. */
   readonly advanced: AdvancedSettings | null;
 
+  #method = $state<Method>('plain');
+  /** The method that the user chose, which the loaded models may lack; null for the recommended one. */
+  #chosenMethod = $state<Method | null>(null);
   #sampling = $state.raw<SamplingParams | null>(null);
   /** The settings as they are without any choice. */
   #defaults: KeptSettings | null = null;
@@ -95,6 +100,16 @@ export class Settings {
 
   constructor(advanced: AdvancedSettings | null = null) {
     this.advanced = advanced;
+  }
+
+  /** The method. Setting it is the user's choice. */
+  get method(): Method {
+    return this.#method;
+  }
+
+  set method(method: Method) {
+    this.#method = method;
+    this.#chosenMethod = method;
   }
 
   /** Applies the engine's defaults and ranges. */
@@ -124,8 +139,10 @@ export class Settings {
     );
   }
 
-  /** Applies settings from before the window was closed, within the current ranges. */
-  restore(kept: Partial<KeptSettings>): void {
+  /** Applies settings from before the window was closed, within the current ranges. The method is used once models that
+   * have it are loaded. */
+  restore({ method, ...kept }: Partial<KeptSettings>): void {
+    if (method !== undefined) this.#chosenMethod = method;
     this.choose({ ...this.chosen(), ...kept }, null);
     this.advanced?.restore(kept, (name, value) => this.clamp(name, value), this.range('stop_strings').max);
   }
@@ -133,15 +150,21 @@ export class Settings {
   #all(): KeptSettings {
     const { maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule } = this;
     const advanced = this.advanced?.kept() ?? { presencePenalty: 0, frequencyPenalty: 0, stop: [], biases: [] };
-    return { maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule, ...advanced };
+    return { method: this.#chosenMethod, maxDraft, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, rule, ...advanced };
   }
 
-  /** Adapts to other models: the first working method, if `choose` or if the chosen one does not work. */
-  fit(loaded: LoadedModels, choose: boolean): void {
+  /** Adapts to other models: uses the method that the user chose, if it works with them, else the recommended one. */
+  fit(loaded: LoadedModels): void {
+    const chosen = this.#chosenMethod;
     // The engine lists plain first, then the most recommended methods.
-    const best = loaded.methods.find((method) => method !== 'plain');
-    if (choose || !isUsable(this.method, loaded)) this.method = best ?? 'plain';
+    const best = loaded.methods.find((method) => method !== 'plain') ?? 'plain';
+    this.#method = chosen !== null && isUsable(chosen, loaded) ? chosen : best;
     this.advanced?.fit(loaded);
+  }
+
+  /** Forgets the method that the user chose, so that the recommended one is used. */
+  forgetMethod(): void {
+    this.#chosenMethod = null;
   }
 
   /** The current choices. */

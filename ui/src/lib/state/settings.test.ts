@@ -55,27 +55,58 @@ describe('Settings', () => {
     expect(settings.range('max_tokens').min).toBe(1);
   });
 
+  it('leave room for reasoning by default, within the engine’s range', () => {
+    const settings = new Settings();
+    settings.adopt(info([]));
+    expect(settings.request()?.max_tokens).toBe(4096);
+    expect(settings.kept()).toEqual({});
+    const short = new Settings();
+    short.adopt(info([{ name: 'max_tokens', min: 1, max: 1000 }]));
+    expect([short.maxTokens, short.kept()]).toEqual([1000, {}]);
+  });
+
   it('are restored within the engine’s ranges', () => {
     const settings = new Settings();
     expect(settings.kept()).toBeNull();
-    settings.adopt(info([{ name: 'max_tokens', min: 1, max: 1000 }]));
-    settings.restore({ maxTokens: 5000, seed: 7, rule: { name: 'match' } });
-    expect(settings.kept()).toEqual({ maxTokens: 1000, seed: 7, rule: { name: 'match' } });
+    settings.adopt(info([{ name: 'max_tokens', min: 1, max: 8000 }]));
+    settings.restore({ maxTokens: 9000, seed: 7, rule: { name: 'match' } });
+    expect(settings.kept()).toEqual({ maxTokens: 8000, seed: 7, rule: { name: 'match' } });
     settings.seed = null;
     expect(settings.kept()).not.toHaveProperty('seed');
   });
 
-  it('starts with the preferred method, and keeps a choice that still works', () => {
+  it('starts with the recommended method, and keeps a choice for models that have it', () => {
     const settings = new Settings();
-    settings.fit(loaded(['plain', 'ngram']), true);
+    settings.fit(loaded(['plain', 'ngram']));
     expect(settings.method).toBe('ngram');
-    settings.method = 'plain';
-    settings.fit(loaded(['plain', 'ngram']), false);
-    expect(settings.method).toBe('plain');
-    settings.fit(loaded(['plain', 'draft-model', 'ngram'], model('d')), true);
+    settings.fit(loaded(['plain', 'draft-model', 'ngram'], model('d')));
     expect(settings.method).toBe('draft-model');
-    settings.fit(loaded(['plain', 'ngram']), false);
+    settings.method = 'plain';
+    settings.fit(loaded(['plain', 'ngram']));
+    expect(settings.method).toBe('plain');
+    settings.method = 'draft-model';
+    settings.fit(loaded(['plain', 'ngram']));
     expect(settings.method).toBe('ngram');
+    settings.fit(loaded(['plain', 'ngram', 'draft-model'], model('d')));
+    expect(settings.method).toBe('draft-model');
+    settings.forgetMethod();
+    settings.fit(loaded(['plain', 'ngram', 'draft-model'], model('d')));
+    expect(settings.method).toBe('ngram');
+  });
+
+  it('keep a method only if it was chosen', () => {
+    const settings = new Settings();
+    settings.adopt(info([]));
+    settings.fit(loaded(['plain', 'ngram', 'lookahead']));
+    expect(settings.kept()).toEqual({});
+    settings.method = 'lookahead';
+    const next = new Settings();
+    next.adopt(info([]));
+    next.restore(settings.kept()!);
+    next.fit(loaded(['plain', 'ngram']));
+    expect([next.method, next.kept()]).toEqual(['ngram', { method: 'lookahead' }]);
+    next.fit(loaded(['plain', 'ngram', 'lookahead']));
+    expect(next.method).toBe('lookahead');
   });
 
   it('applies what a model recommends, within the ranges, and leaves the rest', () => {
@@ -106,9 +137,9 @@ describe('Settings', () => {
 
   it('drafts with any method of the engine, and decodes plainly without one', () => {
     const settings = new Settings();
-    settings.fit(loaded(['plain', 'bigram']), true);
+    settings.fit(loaded(['plain', 'bigram']));
     expect(settings.method).toBe('bigram');
-    settings.fit(loaded(['plain']), false);
+    settings.fit(loaded(['plain']));
     expect(settings.method).toBe('plain');
   });
 });

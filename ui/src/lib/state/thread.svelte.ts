@@ -72,7 +72,7 @@ export class Thread {
   id = $state<number | null>(null);
   /** Its name in place of a number, once it was asked; null if it has none. */
   name = $state<string | null>(null);
-  /** Instructions of the conversation. */
+  /** Instructions of the conversation, once it was asked. */
   system = $state('');
   /** The shown branch, and the question being asked. */
   turns = $state.raw<readonly Turn[]>([]);
@@ -130,6 +130,11 @@ export class Thread {
   /** The answer before the next question; null at the start. */
   get end(): number | null {
     return lastAnswer(this.turns);
+  }
+
+  /** `true` if an answer of any branch is not saved. */
+  get unsaved(): boolean {
+    return [...this.#answers.values()].some(({ notKept }) => notKept !== null);
   }
 
   /** Returns `true` if a message belongs to this conversation. */

@@ -34,7 +34,7 @@ export class Work {
 
   /** `true` if there is anything to stop. */
   get running(): boolean {
-    return this.#on.conversation.running || this.comparing || this.measuring || this.searching || this.#on.training.running;
+    return this.#on.conversation.running || this.comparing || this.measuring || this.searching || this.training;
   }
 
   /** `true` if a comparison runs. */
@@ -50,6 +50,11 @@ export class Work {
   /** `true` if layers to skip are searched for. */
   get searching(): boolean {
     return this.#on.layerSearch.running;
+  }
+
+  /** `true` if a drafter is trained. */
+  get training(): boolean {
+    return this.#on.training.running;
   }
 
   /** `true` if a stop was requested and the engine has not ended the work yet. */

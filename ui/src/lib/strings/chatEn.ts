@@ -37,6 +37,7 @@ export const chatEn = {
     writing: 'writing…',
     undo: 'Undo',
     import: 'Import…',
+    preferencesNotSaved: 'Settings are not being saved',
   },
   storeProblem: {
     /** The reason follows. */
@@ -72,17 +73,31 @@ export const chatEn = {
     answering: 'Answering',
     finished: (tokens: string, mean: string) => `Finished. ${tokens}, ${mean} tokens per pass.`,
     follow: 'Follow the answer',
+    toEnd: 'To the end',
     noModel: 'No model is loaded. Open a model first.',
     /** The message is a sentence that says what went wrong. */
     queueStopped: (title: string, message: string) => `The queue stopped at the question in “${title}”. ${message} Its questions are kept.`,
     removedText: 'The question was not asked. Its text and files stay here, because the composer has others.',
     refusedElsewhere: (message: string) => `Your last question got no answer. ${message} Its text is kept.`,
   },
+  /** Finds a text in the open conversation. */
+  find: {
+    label: 'Find in this conversation',
+    place: (at: string, count: string) => `${at} of ${count}`,
+    nothing: 'No results',
+    next: 'Next result',
+    nextTitle: (keys: string) => `Next (${keys})`,
+    previous: 'Previous result',
+    previousTitle: (keys: string) => `Previous (${keys})`,
+    close: 'Close search',
+  },
   turn: {
     question: 'Question',
     /** A question that waits for the answers of other conversations. */
     removed: 'Removed from the queue',
     queued: (place: number) => (place === 1 ? 'Queued: asked next' : `Queued: number ${place} in line`),
+    /** Why a refused question cannot be asked again. */
+    queuedFirst: 'Ask or cancel the queued question first.',
     /** Accessible name of the files of a question. */
     files: 'Attached files',
     editQuestion: 'Edit question',
@@ -123,6 +138,11 @@ export const chatEn = {
         place: (at: number, all: number) => `answer ${at} of ${all}`,
       },
     },
+  },
+  /** An answer that ended at the maximum length. */
+  lengthEnd: {
+    duringAnswer: 'The answer reached its maximum length.',
+    duringThought: 'The maximum length was reached before the answer began.',
   },
   /** Figures of an answer. Most follow a number. */
   figures: {
@@ -192,9 +212,13 @@ export const chatEn = {
     tooManyFiles: (most: string) => `A question can have ${most} files. The others were not attached.`,
     stopping: 'Stopping',
     sentWhenLoaded: 'Sent when the model is loaded',
+    sentWhenRead: 'Sent when the files are read',
+    /** Follows the name of a file. */
+    readingFile: 'reading…',
     escStops: 'Esc to stop',
     comparing: 'A comparison is running.',
     measuring: 'The costs of this machine are being measured.',
+    training: (model: string) => `A drafter for ${model} is being trained. Answers wait until you pause it.`,
     searching: 'Searching for layers to skip',
     elsewhere: (title: string) => `An answer is still being written in “${title}”.`,
     elsewhereUntitled: 'An answer is still being written in another conversation.',
@@ -208,6 +232,10 @@ export const chatEn = {
     showQueuedLabel: (prompt: string) => `Show the queued question “${prompt}”`,
     queueTitle: 'Ask when the other answers have ended (Return)',
     stopElsewhere: 'Stop',
+    pauseElsewhere: 'Pause',
+    pausingElsewhere: 'Pausing',
+    instructionsReplaced: (preset: string) => `The preset “${preset}” replaced the instructions.`,
+    restoreInstructions: 'Restore',
     depthMark: 'K',
     depth: 'Draft tokens per round',
     depthTitle: 'Most draft tokens per round. Auto picks the fastest.',

@@ -29,7 +29,7 @@ export const compareDe: typeof compareEn = {
     prompts: 'Prompts der Sammlung',
     file: 'Datei mit Prompts',
     fileTitle: 'Andere Datei wählen',
-    fileNamed: (name, prompts) => `${name}, ${prompts} ${prompts === 1 ? 'Prompt' : 'Prompts'}`,
+    fileNamed: (name, prompts) => `${name}, ${prompts}`,
     chooseFile: 'Datei wählen…',
     fileNote: 'Text: ein Prompt pro Zeile. JSON Lines: {"id": …, "prompt": …} pro Zeile, „system“ ist optional.',
     chooseSuite: 'Datei mit Prompts wählen',

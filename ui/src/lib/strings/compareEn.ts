@@ -48,7 +48,7 @@ export const compareEn = {
     prompts: 'Prompts of the suite',
     file: 'File of prompts',
     fileTitle: 'Choose another file',
-    fileNamed: (name: string, prompts: number) => `${name}, ${prompts} ${prompts === 1 ? 'prompt' : 'prompts'}`,
+    fileNamed: (name: string, prompts: string) => `${name}, ${prompts}`,
     chooseFile: 'Choose a file…',
     fileNote: 'Text: a prompt in each line. JSON Lines: {"id": …, "prompt": …} in each line, “system” is optional.',
     chooseSuite: 'Choose a file of prompts',

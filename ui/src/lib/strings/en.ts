@@ -53,6 +53,7 @@ const nouns: Record<
   | 'draw'
   | 'drafter'
   | 'kernel'
+  | 'like'
   | 'minute'
   | 'model'
   | 'prompt'
@@ -75,6 +76,7 @@ const nouns: Record<
   draw: { one: 'draw', other: 'draws' },
   drafter: { one: 'drafter', other: 'drafters' },
   kernel: { one: 'kernel', other: 'kernels' },
+  like: { one: 'like', other: 'likes' },
   minute: { one: 'minute', other: 'minutes' },
   model: { one: 'model', other: 'models' },
   prompt: { one: 'prompt', other: 'prompts' },
@@ -146,7 +148,10 @@ const commandGroups: Record<CommandGroup, string> = {
 
 const commands: Record<AppCommandName, CommandWords> = {
   'new-conversation': { title: 'New conversation' },
-  search: { title: 'Search conversations', also: 'find' },
+  search: { title: 'Find…', also: 'search text' },
+  'find-next': { title: 'Find next', also: 'match' },
+  'find-previous': { title: 'Find previous', also: 'match' },
+  'search-conversations': { title: 'Search conversations', also: 'find' },
   'previous-conversation': { title: 'Previous conversation' },
   'next-conversation': { title: 'Next conversation' },
   rename: { title: 'Rename conversation…', also: 'title' },
@@ -167,6 +172,7 @@ const commands: Record<AppCommandName, CommandWords> = {
   'next-branch': { title: 'Next branch', also: 'answer question version' },
   palette: { title: 'Commands' },
   settings: { title: 'Settings…', also: 'preferences options language' },
+  shortcuts: { title: 'Keyboard shortcuts', also: 'keys help' },
   'text-larger': { title: 'Larger text', also: 'zoom in bigger size' },
   'text-smaller': { title: 'Smaller text', also: 'zoom out size' },
   'text-default-size': { title: 'Default text size', also: 'zoom reset default usual' },
@@ -307,6 +313,8 @@ export const en = {
     view: 'Answer view',
     conversations: 'Conversations',
     conversationsNote: 'File size on this machine',
+    defaultInstructions: 'Default instructions',
+    defaultInstructionsNote: 'For every new conversation',
     presets: 'Presets',
     presetsNote: 'Saved instructions and settings',
     noPresets: 'None yet',
@@ -351,6 +359,19 @@ export const en = {
     conversations: 'Conversations',
     nothingFound: 'No results',
     found: (count: string) => `${count} found`,
+  },
+  shortcuts: {
+    title: 'Keyboard shortcuts',
+    close: 'Close',
+    /** Keys that are no commands. */
+    more: 'Writing and reading',
+    returnKey: 'Return',
+    tabKey: 'Tab',
+    send: 'Send the question',
+    newLine: 'New line',
+    tokens: 'Go to the tokens of an answer',
+    move: 'Move over tokens',
+    escape: 'Close what is open, else stop',
   },
   /** Short confirmations. */
   notices: {

@@ -15,6 +15,9 @@ export type CommandGroup = 'conversation' | 'answer' | 'window' | 'model' | 'met
 export type AppCommandName =
   | 'new-conversation'
   | 'search'
+  | 'find-next'
+  | 'find-previous'
+  | 'search-conversations'
   | 'previous-conversation'
   | 'next-conversation'
   | 'rename'
@@ -35,6 +38,7 @@ export type AppCommandName =
   | 'next-branch'
   | 'palette'
   | 'settings'
+  | 'shortcuts'
   | 'text-larger'
   | 'text-smaller'
   | 'text-default-size'

@@ -273,7 +273,7 @@ export const libraryDe: Strings['library'] = {
   catalogue: {
     title: 'Katalog',
     notes: catalogueNotesDe,
-    about: (reviewed) => `Modelle mit passendem Draft, nach Speicher. Geprüft ${reviewed}.`,
+    about: (reviewed) => `Modelle mit passendem Draft, nach Speicher. Geprüft im ${reviewed}.`,
     asking: 'Der Katalog wird geladen',
     classes: { gb8: '8 GB', gb16: '16 GB', gb24_to36: '24 bis 36 GB', gb48: '48 bis 64 GB', gb96: '96 GB oder mehr' },
     ofClass: (memory) => `Für ${memory}`,
@@ -311,8 +311,7 @@ export const libraryDe: Strings['library'] = {
     none: (query) => `Keine Modelle für „${query}“ gefunden. Nimm weniger Wörter oder einen Teil davon.`,
     more: 'Mehr anzeigen',
     retry: 'Erneut versuchen',
-    downloads: (count) => `${count} Downloads in 30 Tagen`,
-    likes: (count) => `${count} Likes`,
+    downloads: (downloads) => `${downloads} in 30 Tagen`,
     updated: (day) => `geändert am ${day}`,
     gated: 'Zustimmung nötig',
     otherArchitecture: (name) => `${name} läuft in Hunch nicht`,

@@ -76,6 +76,26 @@ describe('language', () => {
     expect(texts()).toEqual(['Senden', 'angenommen', 'Es ist kein Modell geladen', 'Öffne zuerst ein Modell', 'Angeheftet']);
   });
 
+  it('inflects what a number counts', () => {
+    const written = () => [
+      plural(1, 'like'),
+      plural(2, 'like'),
+      language.strings.library.search.downloads(plural(1, 'download')),
+      language.strings.compare.form.fileNamed('mine', plural(10_000, 'prompt')),
+    ];
+    expect(written()).toEqual(['1 like', '2 likes', '1 download in 30 days', 'mine, 10,000 prompts']);
+    setLanguage('de');
+    expect(written()).toEqual(['1 Like', '2 Likes', '1 Download in 30 Tagen', 'mine, 10.000 Prompts']);
+  });
+
+  it('has German sentences of its own', () => {
+    expect([de.methods.cascade.meaning, de.methods['suffix-head'].meaning].map((text) => text.slice(0, 15))).toEqual([
+      'Suffix, wenn es',
+      'Suffix, wenn es',
+    ]);
+    expect(de.library.catalogue.about('November 2026')).toContain('Geprüft im November 2026.');
+  });
+
   it('is listed under its own name', () => {
     expect(languages.map(({ name }) => name)).toEqual(['English', 'Deutsch']);
   });

@@ -280,29 +280,66 @@ describe('instructions', () => {
       else instruction?.refuse(busy);
       await settled();
     };
-    return { ...made, answer, prompts: () => made.host.named('set_system_prompt') };
+    return { ...made, answer };
   };
 
-  it('create one conversation, however often they are set before it has a number', async () => {
-    const { conversation, answer, prompts } = held();
-    void conversation.instruct('a');
-    void conversation.instruct('b');
-    await settled();
-    expect([conversation.system, prompts()]).toEqual(['b', [{ id: null, system: 'a' }]]);
-    await answer('take');
-    await answer('take');
-    expect([conversation.system, conversation.id, prompts()]).toEqual([
-      'b',
-      7,
-      [
-        { id: null, system: 'a' },
-        { id: 7, system: 'b' },
-      ],
-    ]);
+  it('of a new conversation wait for its first question, and create no conversation before', async () => {
+    const { conversation, host, changes } = converse();
+    await conversation.instruct('a');
+    await conversation.instruct('b');
+    expect([conversation.system, conversation.id, host.named('set_system_prompt'), changes]).toEqual(['b', null, [], []]);
+    await conversation.ask('one');
+    expect([conversation.system, conversation.id, host.named('set_system_prompt')]).toEqual(['b', 7, [{ id: null, system: 'b' }]]);
+    expect(host.named('answer').map(({ request }) => (request as AnswerRequest).conversation)).toEqual([7]);
+    // The next one has none.
+    conversation.clear();
+    expect(conversation.system).toBe('');
+  });
+
+  it('of a new conversation stay with it while others are shown, and when its question is refused', async () => {
+    const { conversation, host } = converse();
+    host.kept[3] = keptConversation(3);
+    await conversation.instruct('a');
+    await conversation.open(3);
+    expect(conversation.system).toBe('');
+    conversation.clear();
+    expect(conversation.system).toBe('a');
+    host.refusal = busy;
+    await conversation.ask('one');
+    expect([conversation.system, conversation.id, host.named('delete_conversation')]).toEqual(['a', null, [{ id: 7 }]]);
+    host.refusal = null;
+    await conversation.retry(conversation.turns[0]!);
+    expect([conversation.system, conversation.id, host.asked.length]).toEqual(['a', 7, 2]);
+  });
+
+  it('of a new conversation are used for an edited question, and kept if that is refused', async () => {
+    const { conversation, host } = converse();
+    await conversation.instruct('a');
+    host.refusal = busy;
+    await conversation.ask('one');
+    await conversation.edit(conversation.turns[0]!, 'uno');
+    expect([conversation.system, conversation.place]).toEqual(['a', null]);
+    host.refusal = null;
+    await conversation.edit(conversation.turns[0]!, 'uno');
+    expect([conversation.system, conversation.id, host.named('set_system_prompt').length]).toEqual(['a', 7, 3]);
+  });
+
+  it('of every new conversation can be changed for one', async () => {
+    const { conversation, host, preferences } = converse();
+    await preferences.set('defaultInstructions', 'Be kind.');
+    expect(conversation.system).toBe('Be kind.');
+    await conversation.instruct('');
+    await conversation.ask('one');
+    expect([conversation.system, host.named('set_system_prompt')]).toEqual(['', []]);
+    conversation.stop();
+    conversation.clear();
+    expect([conversation.system, preferences.newInstructions]).toEqual(['Be kind.', null]);
   });
 
   it('that are refused do not undo newer ones', async () => {
-    const { conversation, answer } = held();
+    const { conversation, answer, host } = held();
+    host.kept[7] = keptConversation(7);
+    await conversation.open(7);
     void conversation.instruct('a');
     void conversation.instruct('b');
     await settled();

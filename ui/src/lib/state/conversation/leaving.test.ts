@@ -1,6 +1,7 @@
 // Answers and questions of a conversation that the reader has left.
 
 import { describe, expect, it } from 'vitest';
+import type { ErrorInfo } from '../../ipc/schema.gen';
 import { converse, ended, keptConversation, round, settled } from './testing';
 
 describe('an answer whose conversation is left', () => {
@@ -55,6 +56,60 @@ describe('an answer whose conversation is left', () => {
     expect([changes, conversation.id, conversation.turns, host.named('stop_generation')]).toEqual([[7], null, [], []]);
     conversation.showWriting();
     expect([conversation.id, conversation.turns.map(({ prompt }) => prompt)]).toEqual([7, ['one']]);
+  });
+});
+
+describe('an answer that is not saved', () => {
+  const full: ErrorInfo = { code: 'store', message: 'The disk is full.' };
+
+  /** An answer of conversation 7 that the store refuses. The store has its question only. */
+  async function notSaved() {
+    const made = converse();
+    const { host, frame, send } = made;
+    host.kept = { 3: keptConversation(3), 7: keptConversation(7, '', 'streaming') };
+    await send('one');
+    host.say(0, round('ONE'), { type: 'not_kept', error: full });
+    frame();
+    const shown = () => made.conversation.turns.map(({ prompt, answer }) => [prompt, answer.text, answer.notKept]);
+    return { ...made, shown, opened: () => host.named('open_conversation').map(({ id }) => id) };
+  }
+
+  it('is still there when the reader returns, until it is saved', async () => {
+    const { conversation, frame, host, opened, shown } = await notSaved();
+    host.say(2, ended);
+    frame();
+    await conversation.open(3);
+    await conversation.open(7);
+    expect([conversation.id, shown(), opened()]).toEqual([7, [['one', 'ONE', full]], [3]]);
+    conversation.clear();
+    host.say(3, { type: 'kept' });
+    frame();
+    await conversation.open(7);
+    expect(opened()).toEqual([3, 7]);
+  });
+
+  it('is still there if it ended and was given up while the reader was elsewhere', async () => {
+    const { conversation, frame, host, shown } = await notSaved();
+    await conversation.open(3);
+    host.say(2, ended);
+    frame();
+    host.say(3, { type: 'given_up', error: full });
+    frame();
+    await conversation.open(7);
+    expect(shown()).toEqual([['one', 'ONE', full]]);
+    expect(conversation.turns[0]?.answer.givenUp).toBe(true);
+  });
+
+  it('stays on screen when another file is used', async () => {
+    const { conversation, frame, host, shown } = await notSaved();
+    host.say(2, ended);
+    frame();
+    conversation.leaveStore(false);
+    expect(shown()).toEqual([['one', 'ONE', full]]);
+    // Its number may be another conversation's there.
+    conversation.clear();
+    await conversation.open(7);
+    expect(shown()).toEqual([['a', '', null]]);
   });
 });
 
