@@ -219,6 +219,9 @@ impl App {
     }
 }
 
+/// Settings by conversation. The window moves them, because conversations get other numbers.
+const OF_CONVERSATIONS: [&str; 2] = ["drafts", "draft_files"];
+
 /// Copies comparisons, servers and settings to another store. Settings that it has stay as they are: the window knows which
 /// of them were changed meanwhile.
 fn bring_records(from: &Store, to: &Store) -> Result<()> {
@@ -226,7 +229,8 @@ fn bring_records(from: &Store, to: &Store) -> Result<()> {
         to.add_comparison(&entry, &from.comparison(entry.id)?)?;
     }
     let known = to.preferences()?;
-    for (key, value) in from.preferences()? {
+    let brought = from.preferences()?.into_iter();
+    for (key, value) in brought.filter(|(key, _)| !OF_CONVERSATIONS.contains(&&**key)) {
         match known.get(&key) {
             None => to.set_preference(&key, &value)?,
             Some(kept) if key == SERVERS => to.set_preference(&key, &joined_servers(kept, &value))?,

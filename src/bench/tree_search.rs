@@ -32,7 +32,7 @@ const SIBLINGS: usize = 8;
 pub struct TreeAcceptance {
     /// By rank among siblings after the text: all before it were rejected.
     pub by_rank: Vec<f64>,
-    /// Of first children, by depth: all tokens before it were accepted.
+    /// Acceptance of first children, by depth: all tokens before it were accepted.
     pub by_depth: Vec<f64>,
 }
 

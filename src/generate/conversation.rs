@@ -210,8 +210,8 @@ impl ConversationResources {
         } else {
             for (i, stage) in stages.into_iter().enumerate() {
                 depth.expect_cost(i, cost_of(stage));
-                if let Some(fit) = shared.fit.filter(|_| stage.needs() == Needs::DraftModel) {
-                    depth.expect_fit(i, fit);
+                if let Some(measured) = shared.acceptance.filter(|_| stage.needs() == Needs::DraftModel) {
+                    depth.expect_acceptance(i, measured);
                 }
             }
         }

@@ -1,7 +1,7 @@
-//! Fit of a draft model on a target, measured once when the pair is loaded. The depth controller starts from it. Nothing
-//! is drafted or verified here.
+//! Acceptance of a draft model by a target, measured once when the pair is loaded. The depth controller starts from it.
+//! Nothing is drafted or verified here.
 
-use hunch_core::depth::PairFit;
+use hunch_core::depth::MeasuredAcceptance;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
 use hunch_core::sample::{Sampler, SamplingParams};
@@ -31,7 +31,7 @@ pub(super) fn measure(
     target: &dyn LanguageModel,
     draft: &dyn LanguageModel,
     tokenizer: &Tokenizer,
-) -> Result<PairFit> {
+) -> Result<MeasuredAcceptance> {
     let mut text = tokenizer.encode(TEXT, EncodeOptions { parse_special: false, add_bos: true })?;
     text.truncate(TOKENS);
     let sampler = Sampler::new(SamplingParams { temperature: 1.0, ..SamplingParams::unfiltered() })?;
@@ -51,5 +51,5 @@ pub(super) fn measure(
     if positions == 0.0 {
         return Err(Error::Internal("the text to measure acceptance on has too few tokens".into()));
     }
-    Ok(PairFit { acceptance: acceptance / positions, certainty: certainty / positions })
+    Ok(MeasuredAcceptance { acceptance: acceptance / positions, certainty: certainty / positions })
 }

@@ -8,12 +8,12 @@ use super::conversation::{ConversationResources, GenerationResources};
 use super::cost_priors::CostPriors;
 use super::kept_conversations::{CacheLimits, CacheUse, KeptConversations};
 use super::load::{self, InMemory, LoadPlan, OpenedModels, Origin};
-use super::pair_fit;
+use super::measured_acceptance;
 use super::shared_models::SharedModels;
 use super::{GenerationPlan, Prompt, PromptEncoder};
 use hunch_error::Result;
 
-use hunch_core::depth::PairFit;
+use hunch_core::depth::MeasuredAcceptance;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LayerPlan, ModelMemory, VocabSubset};
 use hunch_core::propose::draft_model::DraftModel;
@@ -74,20 +74,20 @@ impl Models {
     pub fn of(opened: OpenedModels, compute: &Compute) -> Result<Self> {
         let tokenizer = opened.tokenizer();
         let InMemory { origin, target, warm, draft, head } = opened.read(compute)?;
-        let fit = draft.as_ref().and_then(|draft| fit_of(&draft.model, &target, &tokenizer));
+        let acceptance = draft.as_ref().and_then(|draft| acceptance_of(&draft.model, &target, &tokenizer));
         let mut shared = SharedModels {
             origin,
             decoder: Arc::new(Mutex::new(target.forked())),
             encoder: Arc::new(PromptEncoder::new(tokenizer, target.info().context_length)),
             device: compute.name(),
             cost_priors: CostPriors::of_target(&target, warm, compute),
-            fit: None,
+            acceptance: None,
             target_note: load::device_note(&target),
             draft_note: None,
             head_note: head.note,
             draft_placement: None,
         };
-        shared.set_draft(draft.as_ref(), fit);
+        shared.set_draft(draft.as_ref(), acceptance);
         let mut proposers = Proposers::new(draft.map(|draft| draft.model));
         proposers.set_head(head.head);
         proposers.set_texts(shared.origin.plan().texts);
@@ -115,9 +115,9 @@ impl Models {
         let tokenizer = self.shared.encoder.tokenizer();
         let target = self.own.target();
         let draft = load::read_draft(plan, target.memory().weights, tokenizer, compute)?;
-        let fit = draft.as_ref().and_then(|draft| fit_of(&draft.model, target, tokenizer));
+        let acceptance = draft.as_ref().and_then(|draft| acceptance_of(&draft.model, target, tokenizer));
         let mut shared = SharedModels { origin, ..(*self.shared).clone() };
-        shared.set_draft(draft.as_ref(), fit);
+        shared.set_draft(draft.as_ref(), acceptance);
         self.shared = Arc::new(shared);
         self.kept.clear();
         self.own.proposers.set_draft(draft.map(|draft| draft.model));
@@ -210,11 +210,11 @@ impl Models {
         self.own.draft_name()
     }
 
-    /// Returns how well the draft model fits the target, measured on a short text at load.
+    /// Returns how often the target accepts the draft model, measured on a short text at load.
     ///
     /// `None` without a draft model, or if the measurement failed.
-    pub fn pair_fit(&self) -> Option<PairFit> {
-        self.shared.fit
+    pub fn measured_acceptance(&self) -> Option<MeasuredAcceptance> {
+        self.shared.acceptance
     }
 
     /// Calls `use_it` with what drafts for a method ([`Method::drafter`]): the model, the layers it
@@ -379,8 +379,12 @@ impl Models {
 
 /// Measures a draft model that was just loaded with its target. Without the figures the depth controller
 /// starts from constants, so a failure is only logged.
-fn fit_of(draft: &DraftModel, target: &dyn LanguageModel, tokenizer: &Tokenizer) -> Option<PairFit> {
-    pair_fit::measure(target, draft.model(), tokenizer)
+fn acceptance_of(
+    draft: &DraftModel,
+    target: &dyn LanguageModel,
+    tokenizer: &Tokenizer,
+) -> Option<MeasuredAcceptance> {
+    measured_acceptance::measure(target, draft.model(), tokenizer)
         .inspect_err(|error| {
             tracing::warn!("The acceptance of the draft model could not be measured. {error}")
         })

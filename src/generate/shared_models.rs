@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::PromptEncoder;
 use super::cost_priors::CostPriors;
 use super::load::{DraftInMemory, Origin};
-use hunch_core::depth::PairFit;
+use hunch_core::depth::MeasuredAcceptance;
 use hunch_model::decoder::Decoder;
 use parking_lot::Mutex;
 
@@ -24,7 +24,7 @@ pub(super) struct SharedModels {
     /// Predicted times of passes.
     pub(super) cost_priors: CostPriors,
     /// Fit of the draft model, if it was measured.
-    pub(super) fit: Option<PairFit>,
+    pub(super) acceptance: Option<MeasuredAcceptance>,
     /// Sentence on replacements of kernels for the target.
     pub(super) target_note: Option<String>,
     /// The same for the draft model.
@@ -37,14 +37,18 @@ pub(super) struct SharedModels {
 
 impl SharedModels {
     /// Records what is known of a draft model from its load, or that there is none.
-    pub(super) fn set_draft(&mut self, draft: Option<&DraftInMemory>, fit: Option<PairFit>) {
+    pub(super) fn set_draft(
+        &mut self,
+        draft: Option<&DraftInMemory>,
+        acceptance: Option<MeasuredAcceptance>,
+    ) {
         self.cost_priors.draft_ms = draft.and_then(|draft| draft.expected_ms);
         self.draft_placement = draft.and_then(|draft| draft.placement.clone());
         if let Some(placement) = &self.draft_placement {
             tracing::info!("{placement}");
         }
         self.draft_note = draft.and_then(|draft| draft.device_note.clone());
-        self.fit = fit;
+        self.acceptance = acceptance;
     }
 
     /// Returns replacements of kernels that failed or are missing, for target and draft, a sentence on each line.

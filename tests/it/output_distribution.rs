@@ -70,8 +70,8 @@ impl Proposer for Drafter {
     fn begin(&mut self, prompt: &[TokenId]) {
         self.inner.begin(prompt);
     }
-    fn pending_len(&self, committed: &[TokenId]) -> usize {
-        self.inner.pending_len(committed)
+    fn unread_len(&self, committed: &[TokenId]) -> usize {
+        self.inner.unread_len(committed)
     }
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         let tree = self.inner.propose(cx)?;
@@ -80,8 +80,8 @@ impl Proposer for Drafter {
             None => tree,
         })
     }
-    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
-        self.inner.accept(outcome)
+    fn observe(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+        self.inner.observe(outcome)
     }
 }
 

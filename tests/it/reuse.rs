@@ -204,9 +204,9 @@ fn pair(folder: &std::path::Path, draft: Tiny) -> Models {
 #[test]
 fn acceptance_of_a_copy_is_one_and_of_other_weights_low() {
     let folder = tempfile::tempdir().unwrap();
-    let copy = pair(folder.path(), Tiny::default()).pair_fit().unwrap();
+    let copy = pair(folder.path(), Tiny::default()).measured_acceptance().unwrap();
     assert!((copy.acceptance - 1.0).abs() < 1e-3, "{copy:?}");
-    let other = pair(folder.path(), Tiny { seed: 9, ..Tiny::default() }).pair_fit().unwrap();
+    let other = pair(folder.path(), Tiny { seed: 9, ..Tiny::default() }).measured_acceptance().unwrap();
     assert!(other.acceptance < 0.8, "{other:?}");
     // The certainty is the target's alone, and more than that of a uniform distribution.
     assert!(copy.certainty == other.certainty && copy.certainty > 1.0 / 128.0, "{copy:?} {other:?}");
@@ -217,7 +217,7 @@ fn loads_without_measurable_acceptance() {
     let folder = tempfile::tempdir().unwrap();
     // The text does not fit the context of the draft model.
     let mut models = pair(folder.path(), Tiny { context: 24, ..Tiny::default() });
-    assert_eq!(models.pair_fit(), None);
+    assert_eq!(models.measured_acceptance(), None);
     assert_eq!(answer(&mut models, &[50, 60, 70], Method::DraftModel).0.len(), 24);
 }
 
@@ -228,12 +228,12 @@ fn another_draft_leaves_the_cache_and_the_text() {
     let draft = Tiny { layers: 1, ..Tiny::default() }.write(folder.path(), "draft");
     let compute = cpu();
     let mut models = Models::load(&target, None, &compute).unwrap();
-    assert_eq!(models.pair_fit(), None);
+    assert_eq!(models.measured_acceptance(), None);
     let first: Vec<TokenId> = (0..70).map(|i| 40 + i * i % 60).collect();
     let (reply, _) = answer(&mut models, &first, Method::Plain);
     let plan = LoadPlan { draft: Some(draft), ..models.plan() };
     models.change_draft(&plan, &compute).unwrap();
-    assert!(models.pair_fit().is_some());
+    assert!(models.measured_acceptance().is_some());
     let second = [&first[..], &reply, &[100, 101, 102]].concat();
     let (drafted, read) = answer(&mut models, &second, Method::DraftModel);
     assert!(read as usize <= 4, "prefilled {read} tokens");

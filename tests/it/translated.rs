@@ -550,6 +550,6 @@ fn answers_of_every_method_equal_plain_decoding() {
     assert_all(proof::token_distribution(&mut models, &plan).unwrap());
     assert_all(proof::row_invariance(&mut models).unwrap());
     // The same weights agree on the tokens that both have. With wrong ids they would not.
-    let acceptance = models.pair_fit().unwrap().acceptance;
+    let acceptance = models.measured_acceptance().unwrap().acceptance;
     assert!(acceptance > 0.1 && acceptance < 0.99, "{acceptance}");
 }

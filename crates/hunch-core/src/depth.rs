@@ -14,7 +14,7 @@
 //!
 //! - **Plain pass**: a target pass over one row, the cost of a token without drafting. It is the unit of costs.
 //! - **Certainty**: the target's probability of its most likely token, at temperature 1. Without any draft, it shows how
-//!   often drafts will be accepted ([`PairFit`]).
+//!   often drafts will be accepted ([`MeasuredAcceptance`]).
 //! - **Reading**: prefill of the draft model, over the committed tokens that its cache lacks. It is made if drafts are
 //!   expected to repay it. Readings that were not repaid are owed. Once they owe more than twice the allowance, the next
 //!   one has to repay that as well.
@@ -41,7 +41,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{MAX_DRAFT, MAX_ROWS};
 use acceptance::AcceptanceModel;
-pub use acceptance::PairFit;
+pub use acceptance::MeasuredAcceptance;
 pub(crate) use acceptance::{CONFIDENCE_BINS, SuccessRate, UNKNOWN, bin_of, bin_prior};
 use cost_model::{CostMemory, CostModel, DraftTimes, OUTLIER};
 pub use max_draft::MaxDraft;
@@ -117,9 +117,9 @@ impl DepthState {
 pub struct DraftWork {
     /// Tokens drafted, before truncation.
     pub drafted: usize,
-    /// Passes of a draft model that drafting took: one per token in a chain, fewer in a tree. A model that drafts all
-    /// tokens in one pass counts the levels of its draft, as many as one that does not.
-    pub passes: usize,
+    /// Levels of the draft: one per token in a chain, fewer in a tree. A draft model takes a pass for each, unless it
+    /// drafts all tokens in one pass.
+    pub levels: usize,
     /// Tokens that the proposer's own model had to read first.
     pub read: usize,
     /// Milliseconds of drafting, reading included. 0 if the proposer did not run.
@@ -251,24 +251,24 @@ impl ProposerDepth {
         1 + (self.extra_rows + (depth as f64 * self.width).round() as usize).min(MAX_DRAFT)
     }
 
-    /// Returns the passes of the draft model for a path of `tokens` tokens.
-    fn passes(&self, tokens: f64) -> f64 {
-        if self.source.in_one_pass && tokens > 0.0 { 1.0 } else { tokens }
+    /// Returns the passes of the draft model for a draft of `levels` levels.
+    fn model_passes(&self, levels: f64) -> f64 {
+        if self.source.in_one_pass && levels > 0.0 { 1.0 } else { levels }
     }
 
     /// Returns whether a draft costs nothing but rows.
-    fn is_free(&self) -> bool {
+    fn is_lookup(&self) -> bool {
         !self.source.has_model && self.extra_rows == 0
     }
 
     /// Returns whether its model ran, or its draft or extra rows were in the target pass.
     fn has_drafted(&self, work: &DraftWork, is_source: bool) -> bool {
-        is_source || (self.source.has_model && (work.passes > 0 || work.read > FREE_READ))
+        is_source || (self.source.has_model && (work.levels > 0 || work.read > FREE_READ))
     }
 
     /// Updates the acceptance with the outcome of a round.
     fn add_outcome(&mut self, seen: &Observation, work: &DraftWork, is_source: bool, horizon: f64) {
-        let found_nothing = self.source.has_model && work.passes > 0 && work.drafted == 0;
+        let found_nothing = self.source.has_model && work.levels > 0 && work.drafted == 0;
         if found_nothing {
             // A tree without a token worth its row was paid for like one that is rejected.
             self.acceptance.add(&[false], &[None], self.source.sampled);
@@ -326,14 +326,14 @@ impl DepthController {
     }
 
     /// Sets the cost of a pass of a proposer's model, in plain passes, that is assumed until one is measured.
-    pub fn expect_cost(&mut self, proposer: usize, passes: f64) {
-        self.proposer(proposer).times.expected = passes;
+    pub fn expect_cost(&mut self, proposer: usize, cost: f64) {
+        self.proposer(proposer).times.expected = cost;
     }
 
     /// Sets what was measured of the target and a proposer's model, from which acceptance is expected until drafts are
     /// tested, instead of 1/2.
-    pub fn expect_fit(&mut self, proposer: usize, fit: PairFit) {
-        self.proposer(proposer).acceptance.set_fit(fit);
+    pub fn expect_acceptance(&mut self, proposer: usize, measured: MeasuredAcceptance) {
+        self.proposer(proposer).acceptance.set_measured(measured);
     }
 
     /// Sets the milliseconds of a target pass of one row that are expected until one is measured. They count as one
@@ -350,8 +350,8 @@ impl DepthController {
 
     /// Sets the cost of a further row of a target pass, in plain passes, that was measured before. It is used until passes
     /// are measured, unless they are predicted ([`expect_passes`](Self::expect_passes)).
-    pub fn expect_row(&mut self, passes: f64) {
-        self.costs.expect_row(passes);
+    pub fn expect_row(&mut self, cost: f64) {
+        self.costs.expect_row(cost);
     }
 
     /// Reports a pause before the next round, in which the speed of the machine may have changed.
@@ -370,12 +370,12 @@ impl DepthController {
         let (_, optimistic) = self.best(own, limit, &own.accepted(OPTIMISM));
         let readable = request.unread <= FREE_READ || self.reading_pays(own, request, gain);
         let affordable = self.affordable(own, limit);
-        let is_free = own.is_free();
-        let parked = !is_free && (optimistic <= 1.0 || !readable || affordable == 0);
+        let is_lookup = own.is_lookup();
+        let parked = !is_lookup && (optimistic <= 1.0 || !readable || affordable == 0);
         // Every decision compares with the time of a plain pass, so it has to be known, and recent.
         let stale = f64::from(self.rounds_since_plain) >= self.plain_interval();
         let max_draft = match self.costs.knows_plain() && !stale {
-            true if is_free => limit,
+            true if is_lookup => limit,
             true if !parked => affordable,
             _ => 0,
         };
@@ -416,7 +416,7 @@ impl DepthController {
             (own.acceptance.by_position(0.0), own.acceptance.by_confidence(own.source.sampled));
         let (mut tokens, mut reach) = (1.0, 1.0);
         let (mut best, mut most) = (0, other.tokens - rate * other.ms);
-        let affordable = if own.is_free() { self.affordable(own, MAX_DRAFT) } else { MAX_DRAFT };
+        let affordable = if own.is_lookup() { self.affordable(own, MAX_DRAFT) } else { MAX_DRAFT };
         for (i, confidence) in confidence.iter().enumerate().take(affordable) {
             reach *= confidence.map_or(by_position[i], |c| by_confidence[bin_of(c)]);
             tokens += reach;
@@ -426,7 +426,7 @@ impl DepthController {
             }
         }
         let own = &mut self.proposers[proposer];
-        if own.is_free() {
+        if own.is_lookup() {
             own.parked = best == 0 && !confidence.is_empty() && rival.is_none();
         } else if own.exploring && rival.is_none() {
             // The draft has been paid for, and only a test measures its acceptance.
@@ -448,7 +448,7 @@ impl DepthController {
         let took = self.estimated_ms(seen.rows, &work) / one;
         self.throughput.add(seen.emitted as f64, took, memory);
         let source = seen.drafted_by.and_then(|by| self.proposers.get(by));
-        let by_lookup = source.is_some_and(ProposerDepth::is_free);
+        let by_lookup = source.is_some_and(ProposerDepth::is_lookup);
         let of_lookup = if by_lookup { seen.emitted as f64 } else { 0.0 };
         self.tokens_of_lookups += of_lookup - self.tokens_of_lookups / memory;
 
@@ -501,12 +501,12 @@ impl DepthController {
         let speed_memory = self.config.speed_memory;
         self.proposer(proposer);
         let own = &mut self.proposers[proposer];
-        let tokens = work.passes.max(1) as f64;
-        let passes = own.passes(tokens);
+        let levels = work.levels.max(1) as f64;
+        let passes = own.model_passes(levels);
         let has_read = work.read > FREE_READ;
         let reading = if has_read { (work.ms - passes * self.costs.draft(&own.times)).max(0.0) } else { 0.0 };
         if work.drafted > 0 {
-            own.width += (work.drafted as f64 / tokens - own.width) / speed_memory;
+            own.width += (work.drafted as f64 / levels - own.width) / speed_memory;
             if has_read {
                 self.costs.add_read(&mut own.times, reading / work.read as f64);
             } else if own.source.has_model {
@@ -520,8 +520,8 @@ impl DepthController {
     /// pass may take three times as long as the next, and a loss would look like a gain.
     fn estimated_ms(&self, rows: usize, work: &[DraftWork]) -> f64 {
         let drafting = |(own, work): (&ProposerDepth, &DraftWork)| {
-            let passes = if own.source.has_model { work.passes as f64 } else { 0.0 };
-            own.passes(passes) * self.costs.draft(&own.times)
+            let levels = if own.source.has_model { work.levels as f64 } else { 0.0 };
+            own.model_passes(levels) * self.costs.draft(&own.times)
         };
         self.costs.pass(rows) + self.proposers.iter().zip(work).map(drafting).sum::<f64>()
     }
@@ -548,7 +548,7 @@ impl DepthController {
 
     /// Returns the expected milliseconds of a round at a fixed depth.
     fn round_ms(&self, own: &ProposerDepth, depth: usize) -> f64 {
-        own.passes(depth as f64) * self.costs.draft(&own.times) + self.costs.pass(own.rows(depth))
+        own.model_passes(depth as f64) * self.costs.draft(&own.times) + self.costs.pass(own.rows(depth))
     }
 
     /// Returns whether the next draft is expected to repay reading the unread tokens, within the remaining tokens or the
@@ -587,8 +587,8 @@ impl DepthController {
 
     /// Returns the milliseconds that the rejection of a draft of `tokens` tokens costs.
     fn loss(&self, own: &ProposerDepth, tokens: usize) -> f64 {
-        let passes = own.passes(tokens as f64 / own.width);
-        let draft = if own.is_free() { 0.0 } else { passes * self.costs.draft(&own.times) };
+        let passes = own.model_passes(tokens as f64 / own.width);
+        let draft = if own.is_lookup() { 0.0 } else { passes * self.costs.draft(&own.times) };
         let rows = (1 + own.extra_rows + tokens).min(MAX_ROWS);
         draft + self.costs.pass(rows) - self.costs.pass(1)
     }

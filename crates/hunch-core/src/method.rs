@@ -79,7 +79,7 @@ impl Method {
     /// Returns the usual number of auxiliary rows in its target passes.
     pub fn extra_rows(self) -> usize {
         let rows = |stage: &Stage| match stage {
-            Stage::Free(proposer) => proposer.create().extra_rows(),
+            Stage::BuiltIn(proposer) => proposer.create().extra_rows(),
             _ => 0,
         };
         self.entry().stages.iter().map(rows).sum()

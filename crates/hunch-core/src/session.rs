@@ -24,7 +24,9 @@ use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
 use crate::propose::{Proposer, RoundOutcome};
 use crate::rule::AcceptanceRule;
 use crate::sample::{Sampler, TokenLogprobs};
-use crate::stats::{GenerationStats, LiveFigures, RoundCounts, RoundTiming, Stopwatch, Tally, millis};
+use crate::stats::{
+    GenerationStats, LiveFigures, PrefillRun, RoundCounts, RoundTiming, Stopwatch, Tally, millis,
+};
 use crate::token::{DraftedToken, EmittedToken, RejectedToken, TokenId, TokenOrigin};
 use crate::verify::{SampledRows, Verdict, Verifier};
 
@@ -244,7 +246,7 @@ impl<'a> Session<'a> {
             let output = self.target.forward(Step { taps: &taps, ..Step::chain(chunk, LogitRows::None) })?;
             done += chunk.len();
             if !taps.is_empty() {
-                self.stages.read(&prompt[..=reuse + done], &output, &taps, true);
+                self.stages.report_prompt_pass(&prompt[..=reuse + done], &output, &taps);
             }
             self.closed = progress(done, last - reuse).is_break();
             if self.closed {
@@ -255,7 +257,8 @@ impl<'a> Session<'a> {
         if !self.closed && self.config.max_draft > 0 {
             self.closed = self.stages.prefill(prompt, &mut || progress(done, last - reuse)).is_break();
         }
-        self.tally.prefilled(prompt.len(), done, took, self.clock.elapsed());
+        let ended = self.clock.elapsed();
+        self.tally.prefilled(PrefillRun { prompt_tokens: prompt.len(), run: done, took, ended });
         Ok(if self.closed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
@@ -324,7 +327,7 @@ impl<'a> Session<'a> {
             path: &path,
             aux_start: tree.len() + 1,
         };
-        self.stages.accept(&proposal, &outcome);
+        self.stages.report(&proposal, &outcome);
         let context_full = self.target.cache_len() == self.target.info().context_length;
         self.ended = ended.or(context_full.then_some(EndReason::ContextFull));
         self.rounds += 1;

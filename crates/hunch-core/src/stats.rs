@@ -159,6 +159,19 @@ pub struct RoundCounts<'a> {
     pub timing: RoundTiming,
 }
 
+/// The part of a prompt that went through the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrefillRun {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens that went through the target. The rest was in its cache, and the last one belongs to the first round.
+    pub run: usize,
+    /// Time of their passes.
+    pub took: Duration,
+    /// Time at the end, on the clock of the generation.
+    pub ended: Duration,
+}
+
 /// Accumulates the figures of one generation.
 #[derive(Clone, Debug)]
 pub struct Tally {
@@ -214,15 +227,12 @@ impl Tally {
         }
     }
 
-    /// Records the end of prefill at `now`.
-    ///
-    /// `run` of the `prompt_tokens` went through the target in `took`. The rest was in its cache, and the
-    /// last token belongs to the first round.
-    pub fn prefilled(&mut self, prompt_tokens: usize, run: usize, took: Duration, now: Duration) {
-        self.prompt_tokens = prompt_tokens;
-        self.prefill = (run, took);
-        self.decoding_since = now;
-        self.last_round = now;
+    /// Records the end of prefill.
+    pub fn prefilled(&mut self, prefill: PrefillRun) {
+        self.prompt_tokens = prefill.prompt_tokens;
+        self.decoding_since = prefill.ended;
+        self.last_round = prefill.ended;
+        self.prefill = (prefill.run, prefill.took);
     }
 
     /// Records a round that ended at `now`.
@@ -375,7 +385,7 @@ mod tests {
         use TokenOrigin::{Accepted, Bonus, Plain, Resampled};
         let timing = RoundTiming { propose_ms: 10.0, target_ms: 20.0, verify_ms: 5.0, other_ms: 1.0 };
         let mut tally = Tally::new(at(100));
-        tally.prefilled(11, 10, at(50), at(200));
+        tally.prefilled(PrefillRun { prompt_tokens: 11, run: 10, took: at(50), ended: at(200) });
         let rounds = [
             (4, 4, vec![token(Accepted, 0), token(Accepted, 1), token(Resampled, 2)]),
             (2, 2, vec![token(Accepted, 0), token(Accepted, 1), token(Bonus, 2)]),

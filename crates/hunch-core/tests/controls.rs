@@ -35,8 +35,8 @@ impl<P: Proposer> Proposer for Spoiled<P> {
     fn method(&self) -> Method {
         Method::Synthetic
     }
-    fn is_tree(&self) -> bool {
-        self.inner.is_tree()
+    fn limits_nodes(&self) -> bool {
+        self.inner.limits_nodes()
     }
     fn begin(&mut self, prompt: &[TokenId]) {
         self.inner.begin(prompt);
@@ -44,9 +44,9 @@ impl<P: Proposer> Proposer for Spoiled<P> {
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
         self.inner.propose(cx).map(self.spoil)
     }
-    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+    fn observe(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
         // Nodes are not those that the inner proposer drafted.
-        self.inner.accept(&RoundOutcome { accepted: &[], kept: &[], ..*outcome })
+        self.inner.observe(&RoundOutcome { accepted: &[], kept: &[], ..*outcome })
     }
 }
 
@@ -133,7 +133,7 @@ impl Proposer for TwoDraws {
     fn method(&self) -> Method {
         Method::Synthetic
     }
-    fn is_tree(&self) -> bool {
+    fn limits_nodes(&self) -> bool {
         true
     }
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {

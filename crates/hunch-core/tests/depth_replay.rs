@@ -19,8 +19,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use hunch_core::depth::{
-    DepthController, DraftPlan, DraftRequest, DraftSource, DraftWork, ExpectedRound, FREE_READ, Observation,
-    PairFit,
+    DepthController, DraftPlan, DraftRequest, DraftSource, DraftWork, ExpectedRound, FREE_READ,
+    MeasuredAcceptance, Observation,
 };
 use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
 use hunch_core::quantile::median;
@@ -32,11 +32,11 @@ const REPLAYS: usize = 16;
 /// Times that a replay plays the answers of its cell, one after the other: one controller sees all of them.
 const CONVERSATIONS: usize = 2;
 
-/// Fit of the recorded pair of Qwen2.5-Coder models, as measured at load ([`DepthController::expect_fit`]).
-const PAIR: PairFit = PairFit { acceptance: 0.81, certainty: 0.71 };
+/// Fit of the recorded pair of Qwen2.5-Coder models, as measured at load ([`DepthController::expect_acceptance`]).
+const PAIR: MeasuredAcceptance = MeasuredAcceptance { acceptance: 0.81, certainty: 0.71 };
 
 /// The same target with a draft model that does not fit it: an upper bound of the acceptance.
-const HOSTILE_PAIR: PairFit = PairFit { acceptance: 0.1, ..PAIR };
+const HOSTILE_PAIR: MeasuredAcceptance = MeasuredAcceptance { acceptance: 0.1, ..PAIR };
 
 /// One recorded answer.
 #[derive(Clone, Deserialize)]
@@ -249,7 +249,7 @@ impl<'a> Replayed<'a> {
             true => machine.draft(drafted, at) + read as f64 * machine.read_ms,
             false => 0.002 * drafted as f64,
         };
-        (confidence, DraftWork { drafted, passes: drafted, read, ms })
+        (confidence, DraftWork { drafted, levels: drafted, read, ms })
     }
 }
 
@@ -396,7 +396,7 @@ fn cells_of(answers: &[Answer]) -> BTreeMap<Cell, Vec<Text<'_>>> {
 
 /// The controller as a session begins with it. Costs are predicted or were measured when the models were loaded. So was
 /// the acceptance of a draft model.
-fn controller(machine: &ReplayMachine, text: &Text<'_>, fit: PairFit) -> Box<dyn Depth> {
+fn controller(machine: &ReplayMachine, text: &Text<'_>, fit: MeasuredAcceptance) -> Box<dyn Depth> {
     let mut controller = DepthController::default();
     controller.expect_row(machine.row_cost());
     for (i, answer) in text.iter().enumerate() {
@@ -404,7 +404,7 @@ fn controller(machine: &ReplayMachine, text: &Text<'_>, fit: PairFit) -> Box<dyn
             controller.expect_cost(i, machine.draft_cost());
         }
         if answer.method == "draft-model" {
-            controller.expect_fit(i, fit);
+            controller.expect_acceptance(i, fit);
         }
     }
     Box::new(controller)
@@ -621,7 +621,7 @@ fn first_answers_are_seldom_slower_than_plain_decoding() {
 
 /// The smallest speedup with drafts that are never accepted, of draft models and of lookups. `fit` is what the controller
 /// expects of the draft model.
-fn hostile(fit: PairFit) -> (f64, f64) {
+fn hostile(fit: MeasuredAcceptance) -> (f64, f64) {
     let (mut models, mut lookups) = (f64::INFINITY, f64::INFINITY);
     for pair in ["smollm2", "qwen"] {
         let mut answers: Vec<Answer> = lines(&format!("{pair}.jsonl"));

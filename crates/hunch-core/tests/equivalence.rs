@@ -377,7 +377,7 @@ fn learned(accepted: &[usize]) -> DepthController {
         controller.observe(&Observation { rows: 1, target_ms: 10.0, emitted: 1, ..Observation::default() });
         for (proposer, &accepted) in accepted.iter().enumerate() {
             let mut work = vec![DraftWork::default(); proposer + 1];
-            work[proposer] = DraftWork { drafted: 3, passes: 3, read: 0, ms: 6.0 };
+            work[proposer] = DraftWork { drafted: 3, levels: 3, read: 0, ms: 6.0 };
             controller.observe(&Observation {
                 work,
                 drafted_by: Some(proposer),

@@ -128,7 +128,7 @@ fn draft_model(model: Faulty, tree: Option<TreeShape>) -> DraftModel {
 fn methods(model: &Faulty) -> Vec<(&'static str, Stages)> {
     let proposer = |stage: &Stage| -> Box<dyn Proposer> {
         match stage {
-            Stage::Free(new) => new.create(),
+            Stage::BuiltIn(new) => new.create(),
             Stage::DraftTree => Box::new(draft_model(model.clone(), Some(TreeShape::Dynamic))),
             Stage::Head | Stage::HeadTree => Box::new(Head::new(Box::new(ToyHead::new(VOCAB)))),
             _ => Box::new(draft_model(model.clone(), None)),
@@ -270,7 +270,7 @@ impl Proposer for Misbehaving {
             Violation::FailsInAccept => DraftTree::certain_chain([1]),
         })
     }
-    fn accept(&mut self, _: &RoundOutcome<'_>) -> Result<()> {
+    fn observe(&mut self, _: &RoundOutcome<'_>) -> Result<()> {
         match self.0 {
             Violation::FailsInAccept if self.1 == 3 => Err(Error::Internal("accept failed".into())),
             _ => Ok(()),

@@ -194,15 +194,15 @@ fn methods_share_cache_of_draft_model_until_fork() {
     let mut proposers = complete();
     proposers.prepare(Method::DraftModel, &options, &info).unwrap();
     let mut stages = proposers.stages(Method::DraftModel).unwrap();
-    assert_eq!(stages[0].pending_len(&text), 3);
+    assert_eq!(stages[0].unread_len(&text), 3);
     assert_eq!(propose(stages[0], &text).len(), 4);
     proposers.prepare(Method::Cascade, &options, &info).unwrap();
-    assert_eq!(proposers.stages(Method::Cascade).unwrap()[1].pending_len(&text), 0);
+    assert_eq!(proposers.stages(Method::Cascade).unwrap()[1].unread_len(&text), 0);
     let mut fork = proposers.fork().unwrap();
     let forked = [Needs::DraftModel, Needs::LowBitCopy, Needs::Head, Needs::Texts];
     assert!(forked.into_iter().all(|needs| fork.has(needs)) && !fork.has(Needs::Script));
     fork.prepare(Method::Cascade, &options, &info).unwrap();
-    assert_eq!(fork.stages(Method::Cascade).unwrap()[1].pending_len(&text), 3);
+    assert_eq!(fork.stages(Method::Cascade).unwrap()[1].unread_len(&text), 3);
     proposers.empty_caches().unwrap();
-    assert_eq!(proposers.stages(Method::Cascade).unwrap()[1].pending_len(&text), 3);
+    assert_eq!(proposers.stages(Method::Cascade).unwrap()[1].unread_len(&text), 3);
 }

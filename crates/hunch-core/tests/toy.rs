@@ -472,7 +472,7 @@ pub(crate) fn methods(n_vocab: usize, script: &[TokenId]) -> Vec<(&'static str, 
     let target = table(n_vocab, 0.0);
     let proposer = |stage: &Stage| -> Box<dyn Proposer> {
         match stage {
-            Stage::Free(new) => new.create(),
+            Stage::BuiltIn(new) => new.create(),
             Stage::Texts => Box::new(Retrieval::new(Arc::new(texts(n_vocab)))),
             Stage::DraftModel | Stage::LowBitCopy => Box::new(draft(0.4)),
             Stage::DraftTree => Box::new(tree(0.4, options.tree.clone())),

@@ -315,8 +315,8 @@ impl MetalExecutor {
     /// Computes the gated embedding of a layer's own, as the activations of its projection.
     fn per_layer_gate(&self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, .. } = self;
-        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
-        let own = weights.layers[index].per_layer.as_ref().ok_or_else(no_pass)?;
+        let (pass, space) = self.running()?;
+        let own = weights.layers[index].per_layer.as_ref().ok_or_else(|| missing("embedding"))?;
         let (inputs, _) = self.per_layer.as_ref().ok_or_else(no_pass)?;
         own.gate.multiply(kernels, &space.activations, pass.rows, &space.gates, None)?;
         let width = own.gate.width;
@@ -334,7 +334,7 @@ impl MetalExecutor {
     /// Computes logits of rows of the pass, at a byte offset of a buffer.
     fn head(&self, rows: LogitRows, (out, at): (&Buffer, usize)) -> Result<()> {
         let Self { spec, kernels, weights, .. } = self;
-        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let (pass, space) = self.running()?;
         let (first, rows) = match rows {
             LogitRows::None => return Ok(()),
             LogitRows::All => (0, pass.rows),
@@ -362,9 +362,17 @@ impl MetalExecutor {
         kernels.multiply(product, &space.activations, rows)
     }
 
+    /// Returns the active pass and the memory that it works in.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if no pass is active.
+    fn running(&self) -> Result<(&Pass, &Workspace)> {
+        self.pass.as_ref().zip(self.workspace.as_ref()).ok_or_else(no_pass)
+    }
+
     /// Returns the input of a norm over all rows of the pass, without an update.
     fn norm_input<'a>(&'a self, weight: Option<&'a Buffer>) -> Result<NormInput<'a>> {
-        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let (pass, space) = self.running()?;
         let (width, eps) = (self.spec.n_embd, self.spec.rms_eps as f32);
         Ok(NormInput { x: &space.x, weight, update: None, first: 0, rows: pass.rows, width, eps })
     }
@@ -404,7 +412,7 @@ impl MetalExecutor {
         match (part, &layer.feed_forward) {
             (UpdatePart::Attention, _) => layer.output.multiply(kernels, &space.activations, rows, out, add),
             (UpdatePart::PerLayer, _) => {
-                let own = layer.per_layer.as_ref().ok_or_else(no_pass)?;
+                let own = layer.per_layer.as_ref().ok_or_else(|| missing("embedding"))?;
                 own.projection.multiply(kernels, &space.activations, rows, out, add)
             }
             (UpdatePart::FeedForward, GpuFeedForward::Dense { down, .. }) => {
@@ -445,7 +453,7 @@ impl MetalExecutor {
     /// mixer in place of attention.
     fn query_key_value(&self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, cache, .. } = self;
-        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let (pass, space) = self.running()?;
         let layer = &weights.layers[index];
         layer.query_key_value.multiply(kernels, &space.activations, pass.rows, &space.qkv, None)?;
         if spec.layers[index].mixer != Mixer::Attention {
@@ -483,17 +491,16 @@ impl MetalExecutor {
 
     /// Computes attention or the mixer in its place, as the activations of the output product.
     fn mix(&mut self, index: usize) -> Result<()> {
-        let Self { spec, kernels, weights, cache, .. } = self;
+        let Self { spec, kernels, weights, cache, pass, workspace, .. } = self;
+        let (Some(pass), Some(space)) = (&*pass, &*workspace) else { return Err(no_pass()) };
         let layer = &weights.layers[index];
         if let Some(net) = &layer.delta_net {
-            let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
             let of_pass = pass.delta_net.as_ref().ok_or_else(no_pass)?;
             let out = (&space.activations, layer.output.forms(pass.rows));
             let input = (&space.qkv, net, spec.rms_eps as f32);
             return of_pass.run(kernels, input, cache.gpu_delta_memory(index)?, out);
         }
         let Some(convolution) = &layer.convolution else { return self.attention(index) };
-        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
         let plan = pass.plan.as_ref().ok_or_else(no_pass)?;
         let out = (&space.activations, layer.output.forms(pass.rows));
         plan.convolve(kernels, (&space.qkv, convolution, cache.gpu_state(index)?), spec.n_embd, out)
@@ -502,7 +509,7 @@ impl MetalExecutor {
     /// Computes attention, as the activations of the output product.
     fn attention(&self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, cache, .. } = self;
-        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let (pass, space) = self.running()?;
         let (memory, capacity) = cache.gpu_layer(spec.key_layer(index))?;
         let heads = spec.heads(index);
         let input = GpuAttention {
@@ -534,7 +541,7 @@ impl MetalExecutor {
     /// Computes activation(gate) * up, as the activations of the down product.
     fn gate_up(&self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, .. } = self;
-        let (Some(pass), Some(space)) = (&self.pass, &self.workspace) else { return Err(no_pass()) };
+        let (pass, space) = self.running()?;
         let rows = pass.rows;
         let (gate_up, down) = match &weights.layers[index].feed_forward {
             GpuFeedForward::Dense { gate_up, down } => (gate_up, down),
@@ -711,7 +718,7 @@ fn mixture_pass<'a>(
     space: Option<&'a MixtureSpace>,
     (layer, rows): (usize, usize),
 ) -> Result<MixturePass<'a>> {
-    let (Some(experts), Some(space)) = (&spec.experts, space) else { return Err(no_pass()) };
+    let (Some(experts), Some(space)) = (&spec.experts, space) else { return Err(missing("mixture")) };
     Ok(MixturePass { kernels, space, experts, layer, rows })
 }
 
@@ -864,4 +871,8 @@ fn choice_bytes(count: usize, n_vocab: usize) -> usize {
 
 fn no_pass() -> Error {
     Error::Internal("no forward pass is active".into())
+}
+
+fn missing(part: &str) -> Error {
+    Error::Internal(format!("the layer has no {part} of its own"))
 }

@@ -13,14 +13,14 @@ pub(crate) const UNKNOWN: f64 = 0.5;
 /// Drafts are accepted about as often as the target is certain of its own tokens. On 68 recorded answers of Qwen2.5-Coder
 /// 1.5B with a draft of 0.5B, the correlation of the two is 0.95 (`tests/golden/rounds/held-out.jsonl`).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PairFit {
+pub struct MeasuredAcceptance {
     /// Mean probability that the target accepts a token of the draft, 0 to 1.
     pub acceptance: f64,
     /// Mean probability of the target's most likely token at temperature 1, 0 to 1.
     pub certainty: f64,
 }
 
-impl PairFit {
+impl MeasuredAcceptance {
     /// Returns the acceptance of a draft, relative to the target's certainty. At most 1: at temperature 1, a greedy draft
     /// cannot be accepted more often than the target is certain.
     fn ratio(self) -> f64 {
@@ -72,8 +72,8 @@ pub(super) struct AcceptanceModel {
     positions: [SuccessRate; MAX_DRAFT],
     /// By confidence: of the likeliest tokens, and of sampled tokens.
     bins: [[SuccessRate; CONFIDENCE_BINS]; 2],
-    /// The pair's fit, if it was measured. With it, the expected acceptance follows the target's certainty.
-    fit: Option<PairFit>,
+    /// The pair's acceptance, if it was measured. With it, the expected acceptance follows the target's certainty.
+    measured: Option<MeasuredAcceptance>,
     /// The target's certainty of the text.
     certainty: SuccessRate,
     /// Tests that an estimate remembers.
@@ -86,14 +86,14 @@ impl AcceptanceModel {
     /// A model without evidence. `memory` and `confidence_tests` are those of [`DepthConfig`](super::DepthConfig).
     pub(super) fn new(memory: f64, confidence_tests: f64) -> Self {
         let (positions, bins) = Default::default();
-        Self { positions, bins, fit: None, certainty: SuccessRate::default(), memory, confidence_tests }
+        Self { positions, bins, measured: None, certainty: SuccessRate::default(), memory, confidence_tests }
     }
 
-    /// Sets the measured fit of the pair. Evidence so far is kept. Numbers outside 0 to 1 are ignored.
-    pub(super) fn set_fit(&mut self, fit: PairFit) {
+    /// Sets the measured acceptance of the pair. Evidence so far is kept. Numbers outside 0 to 1 are ignored.
+    pub(super) fn set_measured(&mut self, measured: MeasuredAcceptance) {
         let is_share = |share: f64| (0.0..=1.0).contains(&share);
-        if is_share(fit.acceptance) && is_share(fit.certainty) {
-            self.fit = Some(fit);
+        if is_share(measured.acceptance) && is_share(measured.certainty) {
+            self.measured = Some(measured);
         }
     }
 
@@ -106,13 +106,13 @@ impl AcceptanceModel {
     /// text.
     fn prior(&self) -> f64 {
         let SuccessRate { passed, tests } = self.certainty;
-        self.fit.map_or(UNKNOWN, |fit| (fit.acceptance + fit.ratio() * passed) / (1.0 + tests))
+        self.measured.map_or(UNKNOWN, |of| (of.acceptance + of.ratio() * passed) / (1.0 + tests))
     }
 
     /// Returns the tests that the prior counts for if the target's certainty counts as evidence. Real tests replace it.
     fn prior_tests(&self) -> f64 {
         let untested = (self.certainty.tests - self.positions[0].tests).max(0.0);
-        if self.fit.is_some() { 1.0 + self.confidence_tests * untested } else { 1.0 }
+        if self.measured.is_some() { 1.0 + self.confidence_tests * untested } else { 1.0 }
     }
 
     /// Adds the tests of a draft, in order, each with the draft's confidence where it has one.

@@ -126,9 +126,9 @@ impl CostModel {
 
     /// Sets the cost of a further row of a target pass, in plain passes, that was measured before. It is used until passes
     /// are measured. Numbers that are not finite are ignored.
-    pub(super) fn expect_row(&mut self, passes: f64) {
-        if passes.is_finite() {
-            self.expected_row = passes.clamp(LEAST_ROW, 1.0);
+    pub(super) fn expect_row(&mut self, cost: f64) {
+        if cost.is_finite() {
+            self.expected_row = cost.clamp(LEAST_ROW, 1.0);
             self.update_passes();
         }
     }

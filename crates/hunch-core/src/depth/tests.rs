@@ -35,7 +35,7 @@ impl ConstantCosts {
         let seen = Observation {
             work: vec![DraftWork {
                 drafted,
-                passes: drafted,
+                levels: drafted,
                 ms: self.draft * drafted as f64,
                 ..DraftWork::default()
             }],
@@ -137,7 +137,7 @@ fn cold_first_passes_do_not_make_drafts_look_cheap() {
         let target_ms = 4.5 * warmth * [1.0, 1.4, 1.7][drafted];
         let ms = 0.4 * drafted as f64;
         controller.observe(&Observation {
-            work: vec![DraftWork { drafted, passes: drafted, read: 0, ms }],
+            work: vec![DraftWork { drafted, levels: drafted, read: 0, ms }],
             drafted_by: (drafted > 0).then_some(0),
             height: drafted,
             rows: 1 + drafted,
@@ -169,7 +169,7 @@ fn resumes_when_drafts_are_accepted_again() {
 fn does_not_read_with_a_draft_that_does_not_fit() {
     for (acceptance, reads) in [(0.05, false), (0.8, true)] {
         let mut controller = model_controller(FLAT);
-        controller.expect_fit(0, PairFit { acceptance, certainty: 0.7 });
+        controller.expect_acceptance(0, MeasuredAcceptance { acceptance, certainty: 0.7 });
         controller.observe(&Observation { rows: 1, target_ms: PLAIN, emitted: 1, ..Observation::default() });
         assert_eq!(controller.plan(0, request(MAX_DRAFT, 100, 1000)).max_draft > 0, reads, "{acceptance}");
     }
@@ -190,7 +190,7 @@ fn plain_round(certainty: f32) -> Observation {
 fn reads_where_the_target_is_certain() {
     let reads = |acceptance, certainty, rounds| {
         let mut controller = model_controller(ConstantCosts { draft: 3.0, row: 0.25 });
-        controller.expect_fit(0, PairFit { acceptance, certainty: 0.8 });
+        controller.expect_acceptance(0, MeasuredAcceptance { acceptance, certainty: 0.8 });
         controller.expect_row(0.25);
         (0..rounds).for_each(|_| controller.observe(&plain_round(certainty)));
         controller.plan(0, request(MAX_DRAFT, 90, 64)).max_draft > 0
@@ -206,9 +206,9 @@ fn reads_where_the_target_is_certain() {
 #[test]
 fn tests_replace_what_the_certainty_promised() {
     let mut controller = model_controller(FLAT);
-    controller.expect_fit(0, PairFit { acceptance: 0.8, certainty: 0.8 });
+    controller.expect_acceptance(0, MeasuredAcceptance { acceptance: 0.8, certainty: 0.8 });
     let rejected = |certainty| Observation {
-        work: vec![DraftWork { drafted: 1, passes: 1, ms: 3.0, ..DraftWork::default() }],
+        work: vec![DraftWork { drafted: 1, levels: 1, ms: 3.0, ..DraftWork::default() }],
         drafted_by: Some(0),
         height: 1,
         rows: 2,
@@ -225,11 +225,11 @@ fn tests_replace_what_the_certainty_promised() {
 fn ignores_measurements_that_are_not_numbers() {
     let mut controller = model_controller(FLAT);
     let before = controller.state(0);
-    controller.expect_fit(0, PairFit { acceptance: f64::NAN, certainty: 0.5 });
-    controller.expect_fit(0, PairFit { acceptance: 0.5, certainty: 1.5 });
+    controller.expect_acceptance(0, MeasuredAcceptance { acceptance: f64::NAN, certainty: 0.5 });
+    controller.expect_acceptance(0, MeasuredAcceptance { acceptance: 0.5, certainty: 1.5 });
     controller.expect_row(f64::NAN);
     assert_eq!(controller.state(0), before);
-    controller.expect_fit(0, PairFit { acceptance: 0.0, certainty: 0.0 });
+    controller.expect_acceptance(0, MeasuredAcceptance { acceptance: 0.0, certainty: 0.0 });
     controller.observe(&plain_round(0.0));
     assert!(controller.state(0).gains.iter().all(|gain| gain.is_finite()));
 }
@@ -309,7 +309,7 @@ fn a_draft_in_one_pass_grows_at_no_further_cost() {
             controller.observe(&Observation {
                 work: vec![DraftWork {
                     drafted,
-                    passes: drafted,
+                    levels: drafted,
                     ms: costly.draft * passes as f64,
                     ..DraftWork::default()
                 }],
@@ -339,7 +339,7 @@ fn parks_a_tree_without_a_profitable_row() {
         asked += usize::from(drafts);
         let propose_ms = if drafts { 3.0 } else { 0.0 };
         controller.observe(&Observation {
-            work: vec![DraftWork { passes: usize::from(drafts), ms: propose_ms, ..DraftWork::default() }],
+            work: vec![DraftWork { levels: usize::from(drafts), ms: propose_ms, ..DraftWork::default() }],
             rows: 1,
             target_ms: PLAIN,
             emitted: 1,
@@ -372,7 +372,7 @@ fn waits_before_reading_again_after_a_loss() {
         controller.observe(&Observation {
             work: vec![DraftWork {
                 drafted,
-                passes: drafted,
+                levels: drafted,
                 read,
                 ms: 3.0 * drafted as f64 + 0.4 * read as f64,
             }],
@@ -396,7 +396,7 @@ fn waits_before_reading_again_after_a_loss() {
 fn stops_reading_prompts_that_short_answers_do_not_repay() {
     let machine = ConstantCosts { draft: 3.0, row: 0.4 };
     let mut controller = model_controller(machine);
-    controller.expect_fit(0, PairFit { acceptance: 0.95, certainty: 0.95 });
+    controller.expect_acceptance(0, MeasuredAcceptance { acceptance: 0.95, certainty: 0.95 });
     let mut answers = Vec::new();
     for answer in 0..16 {
         let (mut unread, mut remaining) = (60, 64_usize);
@@ -415,7 +415,7 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
             let seen = Observation {
                 work: vec![DraftWork {
                     drafted,
-                    passes: drafted,
+                    levels: drafted,
                     read,
                     ms: machine.draft * drafted as f64 + 2.4 * read as f64,
                 }],
@@ -450,7 +450,7 @@ fn evaluates_a_free_draft_when_it_exists() {
         let accepted = if sure { kept } else { 0 };
         let tested = kept.min(accepted + 1);
         controller.observe(&Observation {
-            work: vec![DraftWork { drafted: asked, passes: asked, ms: 0.01, ..DraftWork::default() }],
+            work: vec![DraftWork { drafted: asked, levels: asked, ms: 0.01, ..DraftWork::default() }],
             drafted_by: (kept > 0).then_some(0),
             height: kept,
             rows: kept + 1,
@@ -498,7 +498,7 @@ fn before_a_draft_model(first_has_model: bool) -> DepthController {
     controller.expect_cost(0, if first_has_model { 0.05 } else { 0.0 });
     controller.expect_cost(1, 0.2);
     controller.expect_row(0.05);
-    controller.expect_fit(1, PairFit { acceptance: 0.9, certainty: 0.9 });
+    controller.expect_acceptance(1, MeasuredAcceptance { acceptance: 0.9, certainty: 0.9 });
     controller.observe(&plain_round(0.95));
     controller
 }
@@ -507,7 +507,7 @@ fn before_a_draft_model(first_has_model: bool) -> DepthController {
 fn round_of_the_first(has_model: bool, height: usize, accepted: usize) -> Observation {
     let ms = if has_model { 0.05 * PLAIN } else { 0.0 };
     Observation {
-        work: vec![DraftWork { drafted: height, passes: 1, read: 0, ms }, DraftWork::default()],
+        work: vec![DraftWork { drafted: height, levels: 1, read: 0, ms }, DraftWork::default()],
         drafted_by: Some(0),
         height,
         rows: 1 + height,

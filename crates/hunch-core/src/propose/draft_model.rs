@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use super::chain::{ChainDraft, DeviceDraws, after_guess};
-use super::draft_tree::{self, Calibration, PendingTree, TreeDraft, TreeShape};
+use super::draft_tree::{self, Calibration, KeptRows, PendingTree, TreeDraft, TreeShape};
 use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
@@ -204,7 +204,7 @@ impl Proposer for DraftModel {
         if self.tree.is_some() { Method::DraftTree } else { self.method }
     }
 
-    fn is_tree(&self) -> bool {
+    fn limits_nodes(&self) -> bool {
         self.tree.is_some()
     }
 
@@ -231,7 +231,7 @@ impl Proposer for DraftModel {
         self.failure.take()
     }
 
-    fn pending_len(&self, committed: &[TokenId]) -> usize {
+    fn unread_len(&self, committed: &[TokenId]) -> usize {
         // Rows shared with the last generation are reused.
         committed.len().saturating_sub(1 + shared_len(&self.seen, committed))
     }
@@ -326,11 +326,11 @@ impl Proposer for DraftModel {
         Ok(tree)
     }
 
-    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+    fn observe(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
         let Some(tree) = self.pending.take() else {
             return Ok(());
         };
-        let (base, rows, tokens) = tree.settle(outcome, &mut self.calibration);
+        let KeptRows { base, rows, tokens } = tree.settle(outcome, &mut self.calibration);
         // Keep the rows of the accepted path instead of running it again.
         self.model.keep_rows(base, &rows)?;
         self.seen.extend(tokens);
@@ -547,7 +547,7 @@ mod tests {
                     path: &[],
                     aux_start: 0,
                 };
-                draft.accept(&outcome).unwrap();
+                draft.observe(&outcome).unwrap();
                 assert_eq!(draft.seen.len(), draft.model().cache_len());
                 assert_eq!(draft.seen[..], committed[..draft.seen.len()]);
                 assert!(draft.take_pass_log().iter().skip(1).all(|rows| *rows == 1));
@@ -559,10 +559,10 @@ mod tests {
     #[test]
     fn drafts_own_continuation_from_any_cache_state() {
         let mut draft = DraftModel::new(Box::new(table(64, 16))).unwrap();
-        assert_eq!(draft.pending_len(&[1, 2, 3, 4]), 3);
+        assert_eq!(draft.unread_len(&[1, 2, 3, 4]), 3);
         begin(&mut draft, &[1, 2, 3, 4]);
-        assert_eq!((draft.model().cache_len(), draft.pending_len(&[1, 2, 3, 4])), (3, 0));
-        assert_eq!((draft.pending_len(&[1, 2, 8, 9, 10]), draft.pending_len(&[])), (2, 0));
+        assert_eq!((draft.model().cache_len(), draft.unread_len(&[1, 2, 3, 4])), (3, 0));
+        assert_eq!((draft.unread_len(&[1, 2, 8, 9, 10]), draft.unread_len(&[])), (2, 0));
         for committed in [&[1, 2, 3, 4][..], &[1, 2, 3, 4, 9, 9], &[1, 2, 8], &[5], &[5, 6, 7]] {
             let tree = propose(&mut draft, committed, SamplingParams::greedy());
             assert_eq!(tree.tokens(), greedy_continuation(committed, 4));

@@ -35,7 +35,7 @@ use crate::sample::{Sampler, draw, top_tokens, unit};
 use crate::token::TokenId;
 use branch::{Branch, Children, Leaf};
 use calibration::PendingNode;
-pub(super) use calibration::{Calibration, PendingTree};
+pub(super) use calibration::{Calibration, KeptRows, PendingTree};
 pub use shape::{LevelShape, TreeShape};
 
 /// The draft model, as tree growth needs it.

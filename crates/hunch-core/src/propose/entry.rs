@@ -44,7 +44,7 @@ impl MethodEntry {
 #[derive(Clone, Copy, Debug)]
 pub enum Stage {
     /// A proposer that needs only the text and the target. Created by [`Stage::of`].
-    Free(Constructor),
+    BuiltIn(Constructor),
     /// Texts that the user chose.
     Texts,
     /// The draft model, drafting a chain.
@@ -73,13 +73,13 @@ impl Stage {
     ///
     /// A conversation has one proposer of each type. Methods that name the same type share it.
     pub const fn of<P: Proposer + Default + 'static>() -> Self {
-        Self::Free(Constructor { type_id: TypeId::of::<P>, create: || Box::new(P::default()) })
+        Self::BuiltIn(Constructor { type_id: TypeId::of::<P>, create: || Box::new(P::default()) })
     }
 
     /// Returns the requirement that has to be loaded or set before the stage can draft.
     pub fn needs(&self) -> Needs {
         match self {
-            Self::Free(_) | Self::TargetLayers { .. } => Needs::Nothing,
+            Self::BuiltIn(_) | Self::TargetLayers { .. } => Needs::Nothing,
             Self::Texts => Needs::Texts,
             Self::DraftModel | Self::DraftTree => Needs::DraftModel,
             Self::LowBitCopy => Needs::LowBitCopy,
@@ -91,7 +91,7 @@ impl Stage {
     /// Returns whether the stage drafts with passes of a model, instead of lookups.
     pub fn has_model(&self) -> bool {
         match self {
-            Self::Free(_) | Self::Texts | Self::Script => false,
+            Self::BuiltIn(_) | Self::Texts | Self::Script => false,
             Self::DraftModel | Self::DraftTree | Self::Head | Self::HeadTree => true,
             Self::LowBitCopy | Self::TargetLayers { .. } => true,
         }
@@ -104,7 +104,7 @@ impl Stage {
             Self::DraftTree => matches!(option, OptionName::Tree | OptionName::DraftWindow),
             Self::TargetLayers { option: own, .. } => option == *own || option == OptionName::DraftWindow,
             Self::HeadTree => option == OptionName::Tree,
-            Self::Free(_) | Self::Texts | Self::Head | Self::Script => false,
+            Self::BuiltIn(_) | Self::Texts | Self::Head | Self::Script => false,
         }
     }
 }

@@ -363,7 +363,7 @@ impl Proposer for Head {
         self.head.drafts_in_one_pass()
     }
 
-    fn is_tree(&self) -> bool {
+    fn limits_nodes(&self) -> bool {
         self.tree.is_some()
     }
 
@@ -385,7 +385,7 @@ impl Proposer for Head {
 
     fn max_depth(&self) -> usize {
         // The nodes of a tree are limited, not its depth.
-        if self.is_tree() { MAX_DRAFT } else { self.head.max_depth() }
+        if self.limits_nodes() { MAX_DRAFT } else { self.head.max_depth() }
     }
 
     fn begin(&mut self, prompt: &[TokenId]) {
@@ -449,7 +449,7 @@ impl Proposer for Head {
         Ok(tree)
     }
 
-    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+    fn observe(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
         if let Some(tree) = self.pending.take() {
             // Rows of the tree are dropped. Accepted tokens are read again with the target's states.
             tree.settle(outcome, &mut self.calibration);
@@ -534,7 +534,7 @@ mod tests {
         let step = Step { taps: head.taps(), ..Step::chain(&[3, 4], LogitRows::All) };
         let output = target.forward(step).unwrap();
         let committed = [3, 4, 5];
-        head.accept(&RoundOutcome {
+        head.observe(&RoundOutcome {
             accepted: &[],
             kept: &[],
             committed: &committed,

@@ -163,7 +163,7 @@ impl Proposer for Lookahead {
         Ok(tree)
     }
 
-    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+    fn observe(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
         if std::mem::take(&mut self.window_in_pass) {
             // The target's next token after each column of the newest level.
             let newest = outcome.aux_start + (self.levels.len() - 1) * WINDOW;
@@ -255,7 +255,7 @@ mod tests {
                 path: &[],
                 aux_start: 1,
             };
-            lookahead.accept(&outcome).unwrap();
+            lookahead.observe(&outcome).unwrap();
         }
         (target, lookahead)
     }

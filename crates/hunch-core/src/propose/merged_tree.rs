@@ -28,11 +28,6 @@ struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Returns whether it drafts with passes of a model, not with lookups.
-    fn has_model(&self) -> bool {
-        self.proposer.method().drafter().is_some()
-    }
-
     fn acceptance(&self, place: usize) -> f64 {
         self.rates[place].mean(UNKNOWN, 1.0)
     }
@@ -44,7 +39,11 @@ impl Member<'_> {
         let pays = |&place: &usize| {
             reach *= self.acceptance(place);
             let rows = len + place;
-            if self.has_model() { plan.pass_pays(reach, rows, 1) } else { plan.row_pays(reach, rows) }
+            if self.proposer.drafts_with_model() {
+                plan.pass_pays(reach, rows, 1)
+            } else {
+                plan.row_pays(reach, rows)
+            }
         };
         (0..plan.max_draft - len).take_while(pays).count()
     }
@@ -138,7 +137,7 @@ impl Proposer for MergedTree<'_> {
         self.most(|proposer| proposer.max_depth())
     }
 
-    fn is_tree(&self) -> bool {
+    fn limits_nodes(&self) -> bool {
         true
     }
 
@@ -159,8 +158,8 @@ impl Proposer for MergedTree<'_> {
         self.failure.take()
     }
 
-    fn pending_len(&self, committed: &[TokenId]) -> usize {
-        self.members.iter().map(|member| member.proposer.pending_len(committed)).sum()
+    fn unread_len(&self, committed: &[TokenId]) -> usize {
+        self.members.iter().map(|member| member.proposer.unread_len(committed)).sum()
     }
 
     fn room(&self, committed: &[TokenId]) -> usize {
@@ -237,12 +236,12 @@ impl Proposer for MergedTree<'_> {
         Ok(tree)
     }
 
-    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+    fn observe(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
         for member in &mut self.members {
             let (accepted, kept) = (member.own_nodes(outcome.accepted), member.own_nodes(outcome.kept));
             member.learn(outcome.accepted);
             member.chain.clear();
-            member.proposer.accept(&RoundOutcome { accepted: &accepted, kept: &kept, ..*outcome })?;
+            member.proposer.observe(&RoundOutcome { accepted: &accepted, kept: &kept, ..*outcome })?;
         }
         Ok(())
     }
@@ -289,7 +288,7 @@ mod tests {
             Ok(chain)
         }
 
-        fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+        fn observe(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
             (self.accepted, self.kept) = (outcome.accepted.to_vec(), outcome.kept.to_vec());
             Ok(())
         }
@@ -321,7 +320,7 @@ mod tests {
             path: &[],
             aux_start: 0,
         };
-        merged.accept(&outcome).unwrap();
+        merged.observe(&outcome).unwrap();
     }
 
     #[test]

@@ -142,11 +142,11 @@ pub trait Proposer: Send {
         AuxRows::default()
     }
     /// Returns its taps: layers of the target whose residual stream (hidden states) it reads in
-    /// [`accept`](Self::accept), after every pass.
+    /// [`observe`](Self::observe), after every pass.
     fn taps(&self) -> &[usize] {
         &[]
     }
-    /// Returns whether [`accept`](Self::accept) also needs the rows of the prompt. Then the prompt is run with taps.
+    /// Returns whether [`observe`](Self::observe) also needs the rows of the prompt. Then the prompt is run with taps.
     fn reads_prompt(&self) -> bool {
         false
     }
@@ -164,12 +164,16 @@ pub trait Proposer: Send {
     fn max_depth(&self) -> usize {
         MAX_DRAFT
     }
+    /// Returns whether it drafts with passes of a model, not with lookups.
+    fn drafts_with_model(&self) -> bool {
+        self.method().drafter().is_some()
+    }
     /// Returns whether one pass of its model drafts all tokens. Then a longer draft takes no more passes.
     fn drafts_in_one_pass(&self) -> bool {
         false
     }
-    /// Returns whether drafts are trees. Then [`DraftPlan::max_draft`] limits the nodes, not the depth.
-    fn is_tree(&self) -> bool {
+    /// Returns whether [`DraftPlan::max_draft`] limits the nodes of its drafts, not their depth.
+    fn limits_nodes(&self) -> bool {
         false
     }
     /// Starts a generation with this prompt and discards state of the previous one.
@@ -196,7 +200,7 @@ pub trait Proposer: Send {
         None
     }
     /// Returns how many committed tokens its own model has yet to read, not counting the last.
-    fn pending_len(&self, committed: &[TokenId]) -> usize {
+    fn unread_len(&self, committed: &[TokenId]) -> usize {
         let _ = committed;
         0
     }
@@ -240,11 +244,11 @@ pub trait Proposer: Send {
     /// If its model fails before the first drafted token. For later failures see
     /// [`take_failure`](Self::take_failure).
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree>;
-    /// Learns from the outcome of the round.
+    /// Learns from the outcome of a round, or from a pass without a draft.
     ///
     /// # Errors
     /// If its model fails.
-    fn accept(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
+    fn observe(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
         let _ = outcome;
         Ok(())
     }

@@ -182,7 +182,7 @@ impl Proposers {
         self.check(method, options, target)?;
         for stage in method.entry().stages {
             match stage {
-                Stage::Free(new) => {
+                Stage::BuiltIn(new) => {
                     self.free.entry(new.type_id()).or_insert_with(|| new.create());
                 }
                 Stage::DraftModel | Stage::DraftTree => {
@@ -235,7 +235,7 @@ impl Proposers {
         let mut stages: Vec<&mut dyn Proposer> = Vec::new();
         for stage in loaded {
             let proposer: Option<&mut dyn Proposer> = match stage {
-                Stage::Free(new) => free.remove(&new.type_id()).map(|own| &mut **own as _),
+                Stage::BuiltIn(new) => free.remove(&new.type_id()).map(|own| &mut **own as _),
                 Stage::Texts => texts.take().map(|own| own as _),
                 Stage::DraftModel | Stage::DraftTree => draft.take().map(|own| own as _),
                 Stage::LowBitCopy => low_bit.take().map(|own| own as _),

@@ -124,7 +124,7 @@ impl Session<'_> {
             path: &[],
             aux_start: tree.len() + 1,
         };
-        self.stages.accept(&proposal, &outcome);
+        self.stages.report(&proposal, &outcome);
         Ok(quality)
     }
 
@@ -144,7 +144,7 @@ impl Session<'_> {
         if !read.is_empty() {
             let taps = self.stages.taps();
             let output = self.target.forward(Step { taps: &taps, ..Step::chain(read, LogitRows::None) })?;
-            self.stages.read(&self.committed, &output, &taps, false);
+            self.stages.report_pass(&self.committed, &output, &taps);
         }
         Ok(())
     }

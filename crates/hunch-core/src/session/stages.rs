@@ -74,20 +74,20 @@ pub struct DroppedDraft {
 struct StageRun {
     /// Tokens drafted, before truncation.
     drafted: usize,
-    /// Sequential steps of the draft: passes of a model, else positions.
-    passes: usize,
+    /// Levels of the draft, as [`DraftWork::levels`].
+    levels: usize,
     /// Rows of each pass of its model.
     pass_rows: Vec<usize>,
-    /// Committed tokens that its model had to prefill.
-    pending: usize,
+    /// Committed tokens that its model had to read first.
+    unread: usize,
     took: Duration,
 }
 
 impl StageRun {
     /// Returns what the depth controller learns from it.
     fn work(&self) -> DraftWork {
-        let Self { drafted, passes, pending, took, .. } = *self;
-        DraftWork { drafted, passes, read: pending, ms: millis(took) }
+        let Self { drafted, levels, unread, took, .. } = *self;
+        DraftWork { drafted, levels, read: unread, ms: millis(took) }
     }
 }
 
@@ -191,7 +191,7 @@ impl<'a> Stages<'a> {
         for (i, stage) in self.stages.iter_mut().enumerate() {
             match &mut self.depth {
                 Some(depth) => {
-                    let has_model = has_model(&*stage.proposer);
+                    let has_model = stage.proposer.drafts_with_model();
                     let source = DraftSource {
                         has_model,
                         // Only a model's drafts are sampled.
@@ -244,11 +244,12 @@ impl<'a> Stages<'a> {
         let plans: Vec<DraftPlan> = (0..self.stages.len()).map(|i| self.plan(i, &cx)).collect();
         for (i, plan) in plans.iter().enumerate() {
             // A model drafts whenever it is asked to. A lookup may find nothing, which is known only then.
-            let models = (i + 1..plans.len()).filter(|&later| has_model(&*self.stages[later].proposer));
+            let models =
+                (i + 1..plans.len()).filter(|&later| self.stages[later].proposer.drafts_with_model());
             let rival = DraftPlan::fastest(models.map(|later| &plans[later]));
             let stage = &mut self.stages[i];
             let leaves_it_to_rival =
-                has_model(&*stage.proposer) && rival.is_some_and(|rival| plan.is_slower_than(rival));
+                stage.proposer.drafts_with_model() && rival.is_some_and(|rival| plan.is_slower_than(rival));
             if plan.max_draft == 0 || leaves_it_to_rival {
                 continue;
             }
@@ -268,7 +269,7 @@ impl<'a> Stages<'a> {
             if let Some(depth) = &mut self.depth
                 && tree.is_chain()
                 && tree.is_certain()
-                && !stage.proposer.is_tree()
+                && !stage.proposer.limits_nodes()
                 && stage.proposer.extra_rows() == 0
             {
                 // Truncate the draft unless it beats what the model of a later stage is expected to yield.
@@ -298,14 +299,15 @@ impl<'a> Stages<'a> {
         if stage.dropped {
             return DraftPlan::fixed(0);
         }
-        let limit = if stage.proposer.is_tree() { cx.max_draft } else { cx.max_draft.min(cx.tokens_left) };
+        let limit =
+            if stage.proposer.limits_nodes() { cx.max_draft } else { cx.max_draft.min(cx.tokens_left) };
         let plan = match &mut self.depth {
             None => DraftPlan::fixed(limit),
             Some(depth) => {
-                stage.run.pending = stage.proposer.pending_len(cx.committed);
+                stage.run.unread = stage.proposer.unread_len(cx.committed);
                 let request = DraftRequest {
                     limit: limit.min(stage.proposer.max_depth()).min(stage.proposer.room(cx.committed)),
-                    unread: stage.run.pending,
+                    unread: stage.run.unread,
                     extra_rows: stage.proposer.extra_rows(),
                     remaining: cx.tokens_left,
                 };
@@ -328,7 +330,7 @@ impl<'a> Stages<'a> {
     }
 
     /// Reports the outcome of the round to every proposer.
-    pub(super) fn accept(&mut self, proposal: &Proposal, outcome: &RoundOutcome<'_>) {
+    pub(super) fn report(&mut self, proposal: &Proposal, outcome: &RoundOutcome<'_>) {
         for i in 0..self.stages.len() {
             let stage = &mut self.stages[i];
             if stage.dropped {
@@ -336,7 +338,7 @@ impl<'a> Stages<'a> {
             }
             let own = proposal.stage == Some(i);
             let (accepted, kept) = if own { (outcome.accepted, outcome.kept) } else { Default::default() };
-            if let Err(error) = stage.proposer.accept(&RoundOutcome { accepted, kept, ..*outcome }) {
+            if let Err(error) = stage.proposer.observe(&RoundOutcome { accepted, kept, ..*outcome }) {
                 self.drop_stage(i, error);
             }
         }
@@ -352,9 +354,25 @@ impl<'a> Stages<'a> {
         if self.stages.iter().any(|stage| stage.proposer.reads_prompt()) { self.taps() } else { Vec::new() }
     }
 
-    /// Reports a pass over the last tokens of `committed` but one, without a draft, to the proposers that read hidden
-    /// states. With `prompt`, only to those that read the prompt.
-    pub(super) fn read(&mut self, committed: &[TokenId], output: &StepOutput, taps: &[usize], prompt: bool) {
+    /// Reports a pass over a part of the prompt, which ends before the last token of `committed`, to the proposers that
+    /// read the prompt.
+    pub(super) fn report_prompt_pass(&mut self, committed: &[TokenId], output: &StepOutput, taps: &[usize]) {
+        self.report_undrafted(committed, output, taps, |proposer| proposer.reads_prompt());
+    }
+
+    /// Reports a pass without a draft, which ends before the last token of `committed`, to the proposers that read hidden
+    /// states.
+    pub(super) fn report_pass(&mut self, committed: &[TokenId], output: &StepOutput, taps: &[usize]) {
+        self.report_undrafted(committed, output, taps, |_| true);
+    }
+
+    fn report_undrafted(
+        &mut self,
+        committed: &[TokenId],
+        output: &StepOutput,
+        taps: &[usize],
+        reads: impl Fn(&dyn Proposer) -> bool,
+    ) {
         let rows = output.taps.first().map_or(0, Rows::len);
         let path: Vec<usize> = (0..rows).collect();
         let outcome = RoundOutcome {
@@ -368,11 +386,10 @@ impl<'a> Stages<'a> {
         };
         for i in 0..self.stages.len() {
             let stage = &mut self.stages[i];
-            let reads = !stage.proposer.taps().is_empty() && (!prompt || stage.proposer.reads_prompt());
-            if stage.dropped || !reads {
+            if stage.dropped || stage.proposer.taps().is_empty() || !reads(&*stage.proposer) {
                 continue;
             }
-            let read = stage.proposer.accept(&outcome);
+            let read = stage.proposer.observe(&outcome);
             // These passes belong to no round.
             stage.proposer.take_pass_log();
             if let Err(error) = read {
@@ -412,11 +429,6 @@ impl<'a> Stages<'a> {
         let shown = proposal.stage.filter(|i| used.contains(i)).or(used.last().copied())?;
         Some(DepthState { parked, ..state_of(shown) })
     }
-}
-
-/// Returns whether a proposer drafts with passes of a model.
-fn has_model(proposer: &dyn Proposer) -> bool {
-    proposer.method().drafter().is_some()
 }
 
 /// Returns, per tested depth, whether it was accepted and the draft's confidence there.
@@ -460,7 +472,7 @@ impl ActiveStage<'_> {
         cx: &mut DraftContext<'_>,
     ) -> Result<Option<DraftTree>> {
         // A text that fits in one pass is read with the first pass of the draft. On a GPU that is one wait less.
-        if is_adaptive && self.run.pending >= self.proposer.prefill_rows().max(FREE_READ) {
+        if is_adaptive && self.run.unread >= self.proposer.prefill_rows().max(FREE_READ) {
             let cancelled = cx.cancelled;
             let mut should_continue =
                 || if cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
@@ -501,12 +513,12 @@ impl ActiveStage<'_> {
         }
         let pass_rows = self.proposer.take_pass_log();
         // A model that drafts all tokens in one pass counts the levels of its draft.
-        let passes = match pass_rows.len() {
+        let levels = match pass_rows.len() {
             0 => tree.height(),
             _ if self.proposer.drafts_in_one_pass() => tree.height().max(1),
             passes => passes,
         };
-        (self.run.drafted, self.run.passes) = (tree.len(), passes);
+        (self.run.drafted, self.run.levels) = (tree.len(), levels);
         self.run.pass_rows.extend(pass_rows);
         Ok(Some(tree))
     }

@@ -3,6 +3,7 @@
 
 use hunch_error::Result;
 
+use super::constants::constants;
 use super::gpu::{Argument, Buffer, Grid};
 use super::kernels::{Kernel, Kernels};
 use super::workspace::Activations;
@@ -38,7 +39,9 @@ impl Kernels {
     /// If the device fails.
     pub fn convolve(&self, input: GpuConvolution<'_>, out: &Activations, outputs: u32) -> Result<()> {
         let GpuConvolution { x, weights, plan, state, rows, width, reach } = input;
-        let constants = [width as u32, outputs, rows as u32, reach as u32];
+        let constants =
+            ConvolutionConstants { width: width as u32, outputs, rows: rows as u32, reach: reach as u32 }
+                .words();
         let mut arguments =
             vec![Argument::Constants(&constants), x.input(), weights.input(), plan.input(), state.output()];
         arguments.extend(out.outputs());
@@ -46,4 +49,9 @@ impl Kernels {
         let grid = Grid { groups, threads: THREADS, scratch: 0 };
         self.gpu().dispatch(self.get(Kernel::Convolve)?, &arguments, grid)
     }
+}
+
+constants! {
+    /// Short convolution.
+    ConvolutionConstants { width: u32, outputs: u32, rows: u32, reach: u32 }
 }

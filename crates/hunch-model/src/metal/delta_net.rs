@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hunch_error::{Error, Result};
 use hunch_kernels::delta_net::{DeltaNode, DeltaShape};
 
+use super::constants::constants;
 use super::gpu::{Argument, Buffer, Gpu, Grid};
 use super::kernels::{Kernel, Kernels};
 use super::workspace::{Activations, at_least};
@@ -198,10 +199,20 @@ impl Kernels {
         let GpuDeltaNet { shape, x, weights, eps, states, held } = net;
         let DeltaShape { key_heads, value_heads, head_dim, positions, is_tiled } = shape;
         let [rows, nodes] = plan.counts;
-        let sizes = [key_heads, value_heads, positions, usize::from(is_tiled), rows, nodes];
-        let sizes = sizes.map(|size| size as u32);
-        let places = [plan.first_checkpoint as u32, plan.from, plan.root, outputs, eps.to_bits()];
-        let constants = [&sizes[..], &places[..]].concat();
+        let constants = DeltaNetConstants {
+            key_heads: key_heads as u32,
+            value_heads: value_heads as u32,
+            positions: positions as u32,
+            flags: u32::from(is_tiled),
+            rows: rows as u32,
+            nodes: nodes as u32,
+            held: plan.first_checkpoint as u32,
+            from: plan.from,
+            root: plan.root,
+            outputs,
+            eps,
+        };
+        let constants = constants.words();
         let constants = Argument::Constants(&constants);
         let run = |kernel: Kernel, arguments: &[Argument<'_>], groups: [usize; 2]| {
             let groups = [groups[0] as u32, groups[1] as u32, 1];
@@ -244,5 +255,13 @@ impl Kernels {
         ];
         arguments.extend(out.outputs());
         run(Kernel::DeltaOutput(width), &arguments, [value_heads.div_ceil(SIMDGROUPS), rows])
+    }
+}
+
+constants! {
+    /// Gated delta nets of a pass.
+    DeltaNetConstants {
+        key_heads: u32, value_heads: u32, positions: u32, flags: u32, rows: u32, nodes: u32, held: u32, from: u32,
+        root: u32, outputs: u32, eps: f32,
     }
 }

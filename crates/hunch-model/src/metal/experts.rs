@@ -8,8 +8,9 @@ use std::sync::Arc;
 use hunch_error::{Error, Result};
 use hunch_kernels::WeightType;
 
+use super::constants::constants;
 use super::gpu::{Argument, Buffer, Gpu, Grid};
-use super::kernels::{Kernel, Kernels, Scaling, product_constants};
+use super::kernels::{Kernel, Kernels, ProductConstants, Scaling, product_constants};
 use super::matrix::Matrix;
 use super::products::{MAX_PARTS, Parts, TileRows, WeightKernel, parts};
 use super::workspace::Activations;
@@ -187,17 +188,18 @@ impl Kernels {
         let flags = u32::from(bias.is_some())
             | u32::from(experts.normalised) << 1
             | u32::from(factors.is_some()) << 2;
-        let constants = [
-            rows as u32,
-            experts.count as u32,
-            experts.used as u32,
-            block(rows).rows() as u32,
+        let constants = RouteConstants {
+            rows: rows as u32,
+            experts: experts.count as u32,
+            used: experts.used as u32,
+            block: block(rows).rows() as u32,
             weighting,
             flags,
-            experts.scale.to_bits(),
-            experts.groups.map_or(1, |groups| groups.count as u32),
-            experts.groups.map_or(1, |groups| groups.used as u32),
-        ];
+            scale: experts.scale,
+            groups: experts.groups.map_or(1, |groups| groups.count as u32),
+            groups_used: experts.groups.map_or(1, |groups| groups.used as u32),
+        };
+        let constants = constants.words();
         let arguments = [
             Argument::Constants(&constants),
             scores.input(),
@@ -263,10 +265,8 @@ impl Kernels {
             let of_part = n.div_ceil(WeightKernel::of(matrix).columns(tile));
             let flags = u32::from(experts.bias.is_some()) << 1;
             let of_matrix = product_constants(matrix, (rows, *stride), flags, Scaling::NONE);
-            let [_, of_rest @ ..] = of_matrix;
-            constants.push(n as u32);
-            constants.extend(of_rest);
-            constants.push(of_part as u32);
+            let of_expert = ProductConstants { n: n as u32, groups: of_part as u32, ..of_matrix };
+            constants.extend(of_expert.words());
             constants.extend(matrix.stream_bytes(n).map(|bytes| bytes as u32));
             groups += of_part;
             let streams = matrix.streams();
@@ -300,7 +300,9 @@ impl Kernels {
         let flags =
             u32::from(add.is_some()) | u32::from(shared.is_some()) << 1 | u32::from(scores.is_some()) << 2;
         let flags = flags | u32::from(weights.is_none()) << 3;
-        let constants = [width as u32, used as u32, flags, add.unwrap_or(1.0).to_bits()];
+        let constants =
+            JoinConstants { width: width as u32, used: used as u32, flags, scale: add.unwrap_or(1.0) }
+                .words();
         let arguments = [
             Argument::Constants(&constants),
             outputs.input(),
@@ -312,4 +314,17 @@ impl Kernels {
         let grid = Grid { groups: [width.div_ceil(256) as u32, rows as u32, 1], threads: 256, scratch: 0 };
         self.gpu().dispatch(self.get(Kernel::JoinExperts)?, &arguments, grid)
     }
+}
+
+constants! {
+    /// Choice of experts.
+    RouteConstants {
+        rows: u32, experts: u32, used: u32, block: u32, weighting: u32, flags: u32, scale: f32, groups: u32,
+        groups_used: u32,
+    }
+}
+
+constants! {
+    /// Sum of the outputs of experts.
+    JoinConstants { width: u32, used: u32, flags: u32, scale: f32 }
 }

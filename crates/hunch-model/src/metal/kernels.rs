@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::constants::constants;
 use super::gpu::{Argument, Buffer, Gpu, Grid, KernelId, KernelSource};
 use super::matrix::{FloatFormat, Matrix};
 use super::packed::Format;
@@ -147,10 +148,11 @@ pub struct GpuProduct<'a> {
 }
 
 impl GpuProduct<'_> {
-    /// Returns the constants of the kernel, without the last one.
-    pub(super) fn constants(&self, rows: usize) -> [u32; 7] {
+    /// Returns the constants of the kernel for a number of threadgroups.
+    pub(super) fn constants(&self, rows: usize, groups: usize) -> ProductConstants {
         let flags = u32::from(self.add) | u32::from(self.bias.is_some()) << 1;
-        product_constants(self.matrix, (rows, self.stride), flags, self.scaling)
+        let of_matrix = product_constants(self.matrix, (rows, self.stride), flags, self.scaling);
+        ProductConstants { groups: groups as u32, ..of_matrix }
     }
 }
 
@@ -432,9 +434,7 @@ impl Kernels {
         scale: f32,
         out: &Buffer,
     ) -> Result<()> {
-        let constants = product_constants(table, (rows, table.k()), 0, Scaling { scale, cap: None });
-        // The last constant is not read, but Metal's validation wants the whole struct.
-        let constants = [&constants[..], &[0]].concat();
+        let constants = product_constants(table, (rows, table.k()), 0, Scaling { scale, cap: None }).words();
         let constants = Argument::Constants(&constants);
         match table {
             Matrix::Packed { format, k, .. } => {
@@ -478,8 +478,8 @@ impl Kernels {
         let flags = u32::from(weight.is_some()) | u32::from(update.is_some()) << 1 | u32::from(stores) << 2;
         let scale = update.map_or(0.0, |update| update.scale);
         let factor = update.map_or(1.0, |update| update.factor);
-        let (scale, factor) = (scale.to_bits(), factor.to_bits());
-        let constants = [width as u32, outputs, eps.to_bits(), first as u32, flags, scale, factor];
+        let (width, first) = (width as u32, first as u32);
+        let constants = NormConstants { width, outputs, eps, first, flags, scale, factor }.words();
         let mut arguments = vec![
             Argument::Constants(&constants),
             if stores { x.output() } else { x.input() },
@@ -522,8 +522,15 @@ impl Kernels {
         (out, outputs): (&Activations, u32),
     ) -> Result<()> {
         let GateInput { gates, gate_stride, ups, ups_before, up_stride } = input;
-        let (number, scaled) = (activation_number(activation), u32::from(factors.is_some()));
-        let constants = [width as u32, outputs, number, gate_stride as u32, up_stride as u32, scaled];
+        let constants = GateConstants {
+            width: width as u32,
+            outputs,
+            kind: activation_number(activation),
+            stride: gate_stride as u32,
+            up_stride: up_stride as u32,
+            scaled: u32::from(factors.is_some()),
+        };
+        let constants = constants.words();
         let ups = Argument::Input(ups.id(), ups_before * size_of::<f32>());
         let mut arguments = vec![Argument::Constants(&constants), gates.input(), ups];
         arguments.extend(out.outputs());
@@ -546,17 +553,18 @@ impl Kernels {
             | u32::from(special.norms_values) << 6
             | u32::from(special.values_are_keys) << 7;
         let values = if special.values_are_keys { 0 } else { keys };
-        let constants = [
-            queries as u32,
-            keys as u32,
-            width as u32,
-            ((queries + keys + values) * width + special.rest) as u32,
-            input.slot as u32,
-            (input.capacity * keys * width) as u32,
+        let constants = HeadsConstants {
+            queries: queries as u32,
+            keys: keys as u32,
+            width: width as u32,
+            stride: ((queries + keys + values) * width + special.rest) as u32,
+            slot: input.slot as u32,
+            values: (input.capacity * keys * width) as u32,
             flags,
-            input.eps.to_bits(),
-            special.rotated.unwrap_or(width) as u32,
-        ];
+            eps: input.eps,
+            rotated: special.rotated.unwrap_or(width) as u32,
+        };
+        let constants = constants.words();
         let (cosines, sines) = input.angles.unwrap_or((x, x));
         let arguments = [
             Argument::Constants(&constants),
@@ -597,27 +605,28 @@ impl Kernels {
         let first = leading.div_ceil(SPAN).min(last);
         let group = queries / keys;
         let layout = AttentionLayout::new(width, group, rows);
-        let constants = [
-            queries as u32,
-            group as u32,
-            input.stride as u32,
-            space.base as u32,
-            (input.capacity * keys * width) as u32,
-            space.spans as u32,
-            scoring.scale.to_bits(),
+        let constants = AttentionConstants {
+            heads: queries as u32,
+            group: group as u32,
+            stride: input.stride as u32,
+            base: space.base as u32,
+            values: (input.capacity * keys * width) as u32,
+            spans: space.spans as u32,
+            scale: scoring.scale,
             outputs,
-            scoring.cap.unwrap_or(0.0).to_bits(),
-            u32::try_from(recent).unwrap_or(u32::MAX),
-            leading as u32,
-            first as u32,
-            last as u32,
-            rows as u32,
-            layout.rows as u32,
-            LANES * layout.simdgroups as u32,
-            u32::from(input.sinks.is_some()),
-            u32::from(input.gates.is_some()),
-            chunk as u32,
-        ];
+            cap: scoring.cap.unwrap_or(0.0),
+            window: u32::try_from(recent).unwrap_or(u32::MAX),
+            leading: leading as u32,
+            firsts: first as u32,
+            lasts: last as u32,
+            rows: rows as u32,
+            block: layout.rows as u32,
+            threads: LANES * layout.simdgroups as u32,
+            sinks: u32::from(input.sinks.is_some()),
+            gated: u32::from(input.gates.is_some()),
+            chunk: chunk as u32,
+        };
+        let constants = constants.words();
         let constants = Argument::Constants(&constants);
         let arguments = [
             constants,
@@ -651,7 +660,7 @@ impl Kernels {
     /// # Errors
     /// If the device fails.
     pub fn choose(&self, values: (&Buffer, usize), count: usize, chosen: (&Buffer, usize)) -> Result<()> {
-        let constants = [count as u32];
+        let constants = ChoiceConstants { count: count as u32 }.words();
         let arguments = [
             Argument::Constants(&constants),
             Argument::Input(values.0.id(), values.1),
@@ -686,8 +695,8 @@ impl Kernels {
         // A top-k of all tokens is none.
         let top_k = if settings.top_k < count { settings.top_k as u32 } else { 0 };
         let DrawSettings { sharpness, top_p, min_p, .. } = settings;
-        let [unit, sharpness, top_p, min_p] = [unit as f32, sharpness, top_p, min_p].map(f32::to_bits);
-        let constants = [count as u32, unit, sharpness, top_k, top_p, min_p];
+        let (count, unit) = (count as u32, unit as f32);
+        let constants = DrawConstants { count, unit, sharpness, top_k, top_p, min_p }.words();
         let arguments = [
             Argument::Constants(&constants),
             Argument::Input(logits.0.id(), logits.1),
@@ -708,7 +717,7 @@ impl Kernels {
         (count, width): (usize, usize),
     ) -> Result<()> {
         let chunks = width / 4;
-        let constants = [chunks as u32, count as u32];
+        let constants = CopyConstants { chunks: chunks as u32, count: count as u32 }.words();
         let arguments =
             [Argument::Constants(&constants), rows.input(), Argument::Output(memory.id(), offset)];
         self.run(Kernel::CopyRows, &arguments, [chunks.div_ceil(LANES as usize), 1, 1], LANES, 0)
@@ -719,7 +728,7 @@ impl Kernels {
     /// # Errors
     /// If the device fails.
     pub fn copy(&self, from: (&Buffer, usize), to: (&Buffer, usize), bytes: usize) -> Result<()> {
-        let constants = [0, (bytes / 8) as u32];
+        let constants = CopyConstants { chunks: 0, count: (bytes / 8) as u32 }.words();
         let arguments = [
             Argument::Constants(&constants),
             Argument::Input(from.0.id(), from.1),
@@ -738,13 +747,73 @@ fn activation_number(activation: Activation) -> u32 {
     }
 }
 
-/// Returns the constants of kernels that read a matrix.
+/// Returns the constants of kernels that read a matrix, without threadgroups.
 pub(super) fn product_constants(
     matrix: &Matrix,
     (rows, stride): (usize, usize),
     flags: u32,
     scaling: Scaling,
-) -> [u32; 7] {
-    let (scale, cap) = (scaling.scale.to_bits(), scaling.cap.unwrap_or(0.0).to_bits());
-    [matrix.n() as u32, matrix.k() as u32, rows as u32, stride as u32, flags, scale, cap]
+) -> ProductConstants {
+    ProductConstants {
+        n: matrix.n() as u32,
+        k: matrix.k() as u32,
+        rows: rows as u32,
+        stride: stride as u32,
+        flags,
+        scale: scaling.scale,
+        cap: scaling.cap.unwrap_or(0.0),
+        groups: 0,
+    }
+}
+
+constants! {
+    /// A product, or rows of a table.
+    ProductConstants {
+        n: u32, k: u32, rows: u32, stride: u32, flags: u32, scale: f32, cap: f32, groups: u32,
+    }
+}
+
+constants! {
+    /// RMS norm, after an update.
+    NormConstants {
+        width: u32, outputs: u32, eps: f32, first: u32, flags: u32, scale: f32, factor: f32,
+    }
+}
+
+constants! {
+    /// activation(gate) * up.
+    GateConstants {
+        width: u32, outputs: u32, kind: u32, stride: u32, up_stride: u32, scaled: u32,
+    }
+}
+
+constants! {
+    /// Head norms, rotation and cache append.
+    HeadsConstants {
+        queries: u32, keys: u32, width: u32, stride: u32, slot: u32, values: u32, flags: u32, eps: f32, rotated: u32,
+    }
+}
+
+constants! {
+    /// Copies of rows and of memory.
+    CopyConstants { chunks: u32, count: u32 }
+}
+
+constants! {
+    /// Attention over spans, and their combination.
+    AttentionConstants {
+        heads: u32, group: u32, stride: u32, base: u32, values: u32, spans: u32, scale: f32, outputs: u32, cap: f32,
+        window: u32, leading: u32, firsts: u32, lasts: u32, rows: u32, block: u32, threads: u32, sinks: u32,
+        gated: u32, chunk: u32,
+    }
+}
+
+constants! {
+    /// Choice of the most likely token.
+    ChoiceConstants { count: u32 }
+}
+
+constants! {
+    /// Draw of a token.
+    DrawConstants { count: u32, unit: f32, sharpness: f32, top_k: u32, top_p: f32, min_p: f32 }
 }

@@ -4,6 +4,7 @@
 //! The executor that dispatches them is in `metal_executor`. All of it runs on any machine over a simulated GPU
 //! (`tests/metal`). Device code belongs to implementations of [`Gpu`](gpu::Gpu).
 
+mod constants;
 pub mod convert;
 pub mod convolution;
 pub mod costs;

@@ -106,8 +106,7 @@ impl Kernels {
         for product in products {
             let GpuProduct { matrix, bias, out, offset, .. } = product;
             let of_part = matrix.n().div_ceil(WeightKernel::of(matrix).columns(tile));
-            constants.extend(product.constants(rows));
-            constants.push(of_part as u32);
+            constants.extend(product.constants(rows, of_part).words());
             groups += of_part;
             let streams = matrix.streams();
             arguments.extend(streams);

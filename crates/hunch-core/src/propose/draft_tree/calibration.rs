@@ -1,6 +1,6 @@
 //! Acceptance of the children of a tree, learned from the outcomes of earlier trees.
 
-use super::config::TreeConfig;
+use super::config::{LaterSampled, TreeConfig};
 use crate::depth::{CONFIDENCE_BINS, SuccessRate, bin_of, bin_prior};
 use crate::propose::RoundOutcome;
 use crate::token::TokenId;
@@ -47,7 +47,7 @@ impl ChildKind {
             Self::Top | Self::NextTop => bin_prior(bin, false),
             Self::Sampled => bin_prior(bin, true),
             Self::NextSampled => {
-                let (least, rise) = config.later_sampled;
+                let LaterSampled { least, rise } = config.later_sampled;
                 least + rise * bin_prior(bin, false)
             }
         }
@@ -94,14 +94,24 @@ pub(super) struct PendingNode {
     pub(super) row: Option<usize>,
 }
 
+/// Rows of a draft cache that stay after a tree was verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::propose) struct KeptRows {
+    /// Rows before those of the tree.
+    pub(in crate::propose) base: usize,
+    /// Rows of the kept path, after `base`.
+    pub(in crate::propose) rows: Vec<usize>,
+    /// Tokens of these rows.
+    pub(in crate::propose) tokens: Vec<TokenId>,
+}
+
 impl PendingTree {
-    /// Updates the calibration with the outcome. Returns the base row, the cache rows of the kept path
-    /// and their tokens.
+    /// Updates the calibration with the outcome. Returns the rows of the kept path.
     pub(in crate::propose) fn settle(
         &self,
         outcome: &RoundOutcome<'_>,
         calibration: &mut Calibration,
-    ) -> (usize, Vec<usize>, Vec<TokenId>) {
+    ) -> KeptRows {
         let mut path = outcome.accepted.iter().copied();
         let mut parent = None;
         loop {
@@ -119,6 +129,6 @@ impl PendingTree {
         }
         let row = |&node: &usize| self.nodes.get(node).and_then(|node| node.row.map(|row| (row, node.token)));
         let (rows, tokens) = outcome.kept.iter().map_while(row).unzip();
-        (self.base, rows, tokens)
+        KeptRows { base: self.base, rows, tokens }
     }
 }

@@ -2,6 +2,18 @@
 
 use crate::depth::DepthConfig;
 
+/// Acceptance of a later sampled child by its share of the remaining q.
+///
+/// After a rejection, p keeps its mass where q was too low. So a large share is accepted less often than it suggests, and
+/// a small one more often. Fitted to prose, where the rate rises linearly from 0.16 to 0.56.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LaterSampled {
+    /// Acceptance of a child of no share, 0 to 1.
+    pub(super) least: f64,
+    /// Rise up to a full share.
+    pub(super) rise: f64,
+}
+
 /// Parameters of tree growth: all numbers that are tuned. Numbers that chains have too come from [`DepthConfig`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TreeConfig {
@@ -14,10 +26,8 @@ pub(super) struct TreeConfig {
     pub(super) first_child: f64,
     /// Number of tests that `first_child` counts for.
     pub(super) first_child_tests: f64,
-    /// Acceptance of a later sampled child of no share, and its rise up to a full share. After a rejection, p keeps its mass
-    /// where q was too low. So a large share of the remaining q is accepted less often than the share suggests, and a
-    /// small one more often. Fitted to prose, where the rate rises linearly from 0.16 to 0.56.
-    pub(super) later_sampled: (f64, f64),
+    /// Acceptance of a later sampled child before any test.
+    pub(super) later_sampled: LaterSampled,
     /// Number of most likely tokens that may become children of a node of a dynamic tree without sampling. It bounds
     /// the time of ranking a vocabulary.
     pub(super) candidates: usize,
@@ -39,7 +49,7 @@ impl Default for TreeConfig {
             share_tests: depth.confidence_tests,
             first_child: 0.6,
             first_child_tests: 2.0,
-            later_sampled: (0.15, 0.45),
+            later_sampled: LaterSampled { least: 0.15, rise: 0.45 },
             candidates: 8,
             batch_rows: 8,
             batch_slots: 0.5,

@@ -92,7 +92,7 @@ fn keeps_cache_rows_of_accepted_path() {
     let committed = [&[1, 2, 3][..], &path(&tree, second), &[9]].concat();
     let target = StepOutput::default();
     draft
-        .accept(&RoundOutcome {
+        .observe(&RoundOutcome {
             accepted: &[first, second],
             kept: &[first, second],
             committed: &committed,
@@ -102,7 +102,7 @@ fn keeps_cache_rows_of_accepted_path() {
             aux_start: 0,
         })
         .unwrap();
-    assert_eq!((draft.model().cache_len(), draft.pending_len(&committed)), (5, 0));
+    assert_eq!((draft.model().cache_len(), draft.unread_len(&committed)), (5, 0));
     let next = propose(&mut draft, &committed, SamplingParams::unfiltered(), 10);
     let DraftProb::Sampled(q) = next.prob(0) else { panic!("sampled") };
     let sampler = Sampler::new(SamplingParams::unfiltered()).unwrap();
@@ -158,7 +158,7 @@ fn calibration_learns_acceptance_by_kind() {
         aux_start: 0,
     };
     for _ in 0..60 {
-        assert!(tree.settle(&outcome, &mut calibration).1.is_empty());
+        assert!(tree.settle(&outcome, &mut calibration).rows.is_empty());
     }
     let acceptance = |kind, share| calibration.acceptance(kind, share);
     assert!(acceptance(ChildKind::Top, 0.95) < 0.15 && acceptance(ChildKind::NextSampled, 0.35) > 0.85);
@@ -177,7 +177,7 @@ fn trees_repeat_after_reset_stats() {
         std::iter::repeat_with(|| {
             let tree = propose(draft, committed, SamplingParams::unfiltered(), 12);
             draft
-                .accept(&RoundOutcome {
+                .observe(&RoundOutcome {
                     accepted: &[],
                     kept: &[],
                     committed,
