@@ -148,7 +148,8 @@ impl Engine {
         self.queue(self.hold(id, RunningWork::Measurement)?, work, ended)
     }
 
-    /// Queues work on the models of a plan, which are loaded first if they are not. The engine is held for the work and
+    /// Queues work on the models of a plan, which are loaded first if they are not. A drafter whose file is gone is left
+    /// out then. The engine is held for the work and
     /// released after it. Otherwise as [`run`](Self::run).
     ///
     /// `make_room` is asked before loading, with `true` if other models are loaded. They are unloaded first if it returns
@@ -166,9 +167,16 @@ impl Engine {
     ) -> Result<()> {
         let compute = self.compute.clone();
         let work = move |models: &mut Option<Models>, stopped: &dyn Fn() -> bool| {
-            if !models.as_ref().is_some_and(|models| are_loaded(models, &plan)) {
+            let existing = plan.without_missing_drafters();
+            let are_loaded = |models: &Models| are_loaded(models, &plan) || are_loaded(models, &existing);
+            if !models.as_ref().is_some_and(are_loaded) {
                 let make_room = make_room(models.is_some())?;
-                load(models, &plan, make_room, &compute)?;
+                if (&existing.draft, &existing.head) != (&plan.draft, &plan.head) {
+                    tracing::warn!(
+                        "The file of a drafter no longer exists, so its target answers without it."
+                    );
+                }
+                load(models, &existing, make_room, &compute)?;
             }
             work(models.as_mut().ok_or(Error::NoModel)?, stopped)
         };

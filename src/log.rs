@@ -1,4 +1,5 @@
-//! The log of the window: one file a day in the data folder, with each failure and its location.
+//! The log of the window: one file a day in the data folder, with each failure and its location. On the command line,
+//! warnings go to standard error.
 //!
 //! It contains no secrets and no text of the user or a model. Messages of panics and of the page are cut at the first
 //! quotation mark.
@@ -71,9 +72,14 @@ where
         mut writer: format::Writer<'_>,
         event: &Event<'_>,
     ) -> std::fmt::Result {
-        writer.write_str("hunch: ")?;
-        context.format_fields(writer.by_ref(), event)?;
-        writer.write_char('\n')
+        let mut text = String::new();
+        context.format_fields(format::Writer::new(&mut text), event)?;
+        // A message may quote a file.
+        for line in text.lines() {
+            let line: String = line.chars().filter(|c| !c.is_control()).collect();
+            writeln!(writer, "hunch: {line}")?;
+        }
+        Ok(())
     }
 }
 

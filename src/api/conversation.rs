@@ -85,7 +85,7 @@ impl Default for AnswerSettings {
         Self {
             method: Method::Auto,
             max_draft: MaxDraft::Auto,
-            max_tokens: 512,
+            max_tokens: 4096,
             sampling: SamplingParams::default(),
             rule: AcceptanceRule::default(),
             stop: Vec::new(),

@@ -11,7 +11,7 @@ use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
 use hunch_core::method::Method;
 use hunch_core::model::{ExpertUse, ModelMemory, VocabSubset};
 use hunch_core::pass_cost::{CostCurve, CostPoint, DrafterCosts, ExpertCounts, ModelCosts};
-use hunch_core::propose::head::Head;
+use hunch_core::propose::head::{Head, TreeRows};
 use hunch_core::propose::{MethodOptions, Proposer};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -24,6 +24,9 @@ const ROUNDS: usize = 5;
 
 /// Rows of timed passes of a copy of the target.
 const COPY_ROWS: [usize; 5] = [1, 2, 4, 8, MAX_ROWS];
+
+/// Rows of timed levels of a head's tree.
+const LEVEL_ROWS: [usize; 4] = [1, 2, 4, 8];
 
 /// Something that is timed once per round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +41,8 @@ enum CurveTiming {
     Copy(usize),
     /// A draft of some tokens by the head: seconds, of one token if tokens are drafted one by one.
     Head(usize),
+    /// A level of some rows of a head's tree: seconds.
+    HeadLevel(usize),
 }
 
 /// Measures passes of 1 to 16 rows of target and draft model, and drafts of a head and a low-bit copy. The models stay
@@ -61,8 +66,9 @@ pub fn measure(
     let passes = (1..=MAX_ROWS).flat_map(|rows| [CurveTiming::Target(rows), CurveTiming::Draft(rows)]);
     let copies = COPY_ROWS.map(CurveTiming::Copy);
     let drafts = limits.iter().flat_map(HeadLimits::timed).map(CurveTiming::Head);
-    let mut timer =
-        PassTimer::new([CurveTiming::Memory].into_iter().chain(passes).chain(copies).chain(drafts).collect());
+    let levels = limits.iter().flat_map(HeadLimits::levels).map(CurveTiming::HeadLevel);
+    let timings = [CurveTiming::Memory].into_iter().chain(passes).chain(copies).chain(drafts).chain(levels);
+    let mut timer = PassTimer::new(timings.collect());
     let text = text(&models)?;
     let n_embd = models.target().info().n_embd;
     let context = models.head().map_or(Ok(0), |head| read_context(head, n_embd, &text))?;
@@ -103,6 +109,10 @@ pub fn measure(
                 let seconds = time_head(head, (context, text[context]), n_embd, drafted)?;
                 Ok(Some(if limits.tokens_of_a_pass > 1 { seconds } else { seconds / drafted as f64 }))
             }
+            CurveTiming::HeadLevel(rows) => {
+                let Some(head) = models.head() else { return Ok(None) };
+                Ok(Some(time_level(head, (context, &text), n_embd, rows)?))
+            }
         }
     };
     if !timer.run(ROUNDS, &mut time, TimingObserver { on_round: progress, stopped })? {
@@ -137,17 +147,25 @@ struct HeadLimits {
     tokens_of_a_pass: usize,
     /// Most tokens of a draft.
     max_depth: usize,
+    /// `true` if a level of a tree costs more the more rows it has.
+    reads_levels: bool,
 }
 
 impl HeadLimits {
     fn of(head: &Head) -> Self {
         let max_depth = head.max_depth().clamp(1, MAX_DRAFT);
-        Self { tokens_of_a_pass: head.tokens_of_a_pass().clamp(1, max_depth), max_depth }
+        let tokens_of_a_pass = head.tokens_of_a_pass().clamp(1, max_depth);
+        Self { tokens_of_a_pass, max_depth, reads_levels: head.reads_levels() }
     }
 
     /// Returns the tokens of the timed drafts, ascending: all that a pass may draft.
     fn timed(&self) -> std::ops::RangeInclusive<usize> {
         1..=self.tokens_of_a_pass
+    }
+
+    /// Returns the rows of the timed levels of trees, ascending. None if their number does not matter.
+    fn levels(&self) -> impl Iterator<Item = usize> {
+        LEVEL_ROWS.into_iter().filter(|_| self.reads_levels)
     }
 }
 
@@ -178,6 +196,20 @@ fn time_head(
     })
 }
 
+/// Times a level of `rows` siblings after a text of `context` tokens, in seconds.
+fn time_level(
+    head: &mut Head,
+    (context, text): (usize, &[TokenId]),
+    n_embd: usize,
+    rows: usize,
+) -> Result<f64> {
+    let states = vec![vec![1.0; n_embd]; head.taps().len()];
+    head.logits_after(context, &states, &[text[context]])?;
+    let visible: Vec<u64> = (0..rows).map(|row| 1 << row).collect();
+    let level = TreeRows { tokens: &text[..rows], depths: &vec![0; rows], visible: &visible };
+    seconds_of(|| head.tree_logits(level).map(drop).map_err(Error::from))
+}
+
 /// Computes the costs of the drafters other than the draft model, as far as they were timed.
 fn drafters(
     times: &PassTimes<'_, CurveTiming>,
@@ -195,6 +227,12 @@ fn drafters(
                 .collect::<Result<_>>()?,
             tokens_of_a_pass: limits.tokens_of_a_pass as u32,
             max_depth: Some(limits.max_depth as u32),
+            tree: Some(
+                limits
+                    .levels()
+                    .map(|rows| point(times, CurveTiming::HeadLevel, rows))
+                    .collect::<Result<_>>()?,
+            ),
         });
     }
     if times.median(&CurveTiming::Copy(1)).is_some() {
@@ -207,6 +245,7 @@ fn drafters(
                 .collect::<Result<_>>()?,
             tokens_of_a_pass: 1,
             max_depth: None,
+            tree: None,
         });
     }
     Ok(drafters)

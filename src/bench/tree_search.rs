@@ -39,16 +39,16 @@ pub struct TreeAcceptance {
 impl TreeAcceptance {
     /// Computes the acceptance from drafts of the probe. A token that was never tested counts as rejected.
     fn of(drafts: &[DraftQuality]) -> Self {
-        let rate = |depth: Option<usize>, rank: usize| {
+        let rate = |depth: usize, rank: usize| {
             let tests = drafts.iter().flat_map(|draft| &draft.tests);
             let (tested, accepted) = tests
-                .filter(|test| test.rank == rank && depth.is_none_or(|depth| test.depth == depth))
+                .filter(|test| (test.depth, test.rank) == (depth, rank))
                 .fold((0.0, 0.0), |sums, test| (sums.0 + test.odds.tested, sums.1 + test.odds.accepted));
             if tested > 0.0 { accepted / tested } else { 0.0 }
         };
         Self {
-            by_rank: (0..SIBLINGS).map(|rank| rate(Some(0), rank)).collect(),
-            by_depth: (0..=MAX_DRAFT - SIBLINGS).map(|depth| rate(Some(depth), 0)).collect(),
+            by_rank: (0..SIBLINGS).map(|rank| rate(0, rank)).collect(),
+            by_depth: (0..=MAX_DRAFT - SIBLINGS).map(|depth| rate(depth, 0)).collect(),
         }
     }
 
@@ -190,7 +190,15 @@ fn check(plan: &BenchPlan) -> Result<Vec<(MethodConfig, usize)>> {
             "{name} has one prompt. The search needs two or more: one to search, one to evaluate."
         )));
     }
+    if plan.options.tree != TreeShape::Dynamic {
+        return Err(Error::invalid("The search tries its own trees. Leave out --tree."));
+    }
     let drafting = plan.configs.iter().filter(|config| config.method != Method::Plain);
+    if drafting.clone().next().is_none() {
+        return Err(Error::invalid(
+            "No loaded model drafts trees. Name a draft model with --draft, or a head with --head.",
+        ));
+    }
     drafting
         .map(|&config| {
             if !drafts_trees(config.method) {

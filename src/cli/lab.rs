@@ -428,12 +428,6 @@ fn serving_table(loads: &[ServedLoad]) -> String {
 ///
 /// Without anything that makes such drafts, they are looked up.
 fn measured(args: &ModelArgs, drafter: Option<Method>, draft: LabDraft) -> Result<MachineCosts> {
-    if drafter == Some(Method::Head) && matches!(draft, LabDraft::Tree { .. }) {
-        return Err(Error::invalid(
-            "The cost of a head is measured for chains only. Leave out --siblings, or choose another --drafter.",
-        )
-        .into());
-    }
     let methods: Vec<Method> = drafter.into_iter().collect();
     let models = load_models(args, &methods)?;
     let progress = Progress::new();

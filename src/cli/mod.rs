@@ -194,6 +194,7 @@ fn open_compute(device: DeviceChoice, threads: Option<usize>) -> Result<Compute,
 
 /// Runs a command and returns its exit code.
 pub(crate) fn run(cli: Cli) -> ExitCode {
+    hunch::log::to_stderr();
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args).map(|()| true),
         Command::Serve(args) => serve::run(&args).map(|()| true),

@@ -19,7 +19,7 @@ use super::stream::stream;
 use super::{measured, render};
 
 /// Most tokens of an answer by a local model, if the command line has no limit.
-const MAX_TOKENS: usize = 512;
+const MAX_TOKENS: usize = 4096;
 
 /// Answer a prompt and stream the tokens in colour.
 #[derive(Args)]
@@ -28,7 +28,7 @@ pub(crate) struct RunArgs {
     prompt: Option<String>,
     #[command(flatten)]
     drafting: DraftingArgs,
-    /// Most tokens to generate [default: 512, or with --server what the server decides]
+    /// Most tokens to generate [default: 4096, or with --server what the server decides]
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
     #[command(flatten)]

@@ -50,6 +50,13 @@ impl LoadPlan {
         Self { target: target.into(), ..Self::default() }
     }
 
+    /// Returns the plan without a draft model or a head whose file no longer exists: the target answers without it.
+    #[must_use]
+    pub fn without_missing_drafters(&self) -> Self {
+        let existing = |drafter: &Option<PathBuf>| drafter.clone().filter(|path| path.exists());
+        Self { draft: existing(&self.draft), head: existing(&self.head), ..self.clone() }
+    }
+
     /// Most tokens of the context to allocate.
     fn max_context(&self) -> usize {
         self.context.unwrap_or(usize::MAX)

@@ -33,6 +33,8 @@ enum DraftCost {
         /// Tokens that a run drafts.
         tokens: usize,
     },
+    /// A run of a head for each level of a tree and each conversation, by the rows of the level.
+    HeadLevels(PassCost),
 }
 
 impl DraftCost {
@@ -45,6 +47,7 @@ impl DraftCost {
                 let runs = levels.chunks(*tokens).map(|drafted| run.at(drafted.len()));
                 batch as f64 * runs.sum::<f64>()
             }
+            Self::HeadLevels(run) => batch as f64 * levels.iter().map(|rows| run.at(*rows)).sum::<f64>(),
         }
     }
 }
@@ -71,8 +74,7 @@ impl MachineCosts {
     /// Each weight that a pass reads is one multiplication per row, so operations are counted by weights.
     ///
     /// # Errors
-    /// As [`PassCost::new`]. [`Refusal::CostsNotMeasured`] if no pass of such drafts was measured. Passes of a head are
-    /// measured for chains only.
+    /// As [`PassCost::new`]. [`Refusal::CostsNotMeasured`] if no pass of such drafts was measured.
     pub fn measured(curve: &CostCurve, drafter: Option<Method>, draft: LabDraft) -> Result<Self> {
         let widest = |points: &[CostPoint]| points.iter().map(|point| point.rows as usize).max();
         let free = Self {
@@ -95,17 +97,20 @@ impl MachineCosts {
         let is_tree = matches!(draft, LabDraft::Tree { .. });
         let mut known = curve.drafters.iter().filter_map(|costs| Some((costs, costs.drafter.parse().ok()?)));
         let (costs, drafter) = known
-            .find(|&(_, one)| {
-                drafter.is_none_or(|drafter| drafter == one) && !(is_tree && one == Method::Head)
+            .find(|&(costs, one)| {
+                let is_known = !is_tree || one != Method::Head || costs.tree.is_some();
+                drafter.is_none_or(|drafter| drafter == one) && is_known
             })
             .ok_or(Refusal::CostsNotMeasured)?;
         let run = curve.in_target_passes(&costs.points)?;
         let tokens = costs.tokens_of_a_pass.max(1) as usize;
         Ok(Self {
-            draft: if drafter == Method::Head {
-                DraftCost::Head { run, tokens }
-            } else {
-                DraftCost::Levels(run)
+            draft: match (drafter, costs.tree.as_deref()) {
+                (Method::Head, Some(levels)) if is_tree && !levels.is_empty() => {
+                    DraftCost::HeadLevels(curve.in_target_passes(levels)?)
+                }
+                (Method::Head, _) => DraftCost::Head { run, tokens },
+                _ => DraftCost::Levels(run),
             },
             drafter: Some(drafter),
             max_depth: costs.max_depth.map_or(MAX_DRAFT, |depth| (depth as usize).clamp(1, MAX_DRAFT)),
@@ -397,7 +402,28 @@ mod tests {
             points,
             tokens_of_a_pass,
             max_depth: Some(max_depth),
+            tree: None,
         }
+    }
+
+    #[test]
+    fn tree_of_a_head_costs_its_levels_by_their_rows() {
+        let draft = LabDraft::Tree { siblings: 0.9 };
+        let of = |points: Vec<CostPoint>, tokens: u32, tree: Vec<CostPoint>| {
+            let curve = curve(vec![DrafterCosts { tree: Some(tree), ..head(points, tokens, 4) }]);
+            MachineCosts::measured(&curve, None, draft).unwrap()
+        };
+        let by_level = of(vec![point(1, 5.0)], 1, vec![point(1, 4.0), point(2, 6.0), point(4, 8.0)]);
+        // The root's level, then one of two rows: 0.2 and 0.3 target passes, in each conversation.
+        assert!((by_level.draft.round(&[1, 2], 3) - 1.5).abs() < 1e-12);
+        let by_token = of(vec![point(1, 5.0)], 1, Vec::new());
+        assert!((by_token.draft.round(&[1, 7], 1) - 0.5).abs() < 1e-12, "rows cost nothing");
+        let in_one_pass = of(vec![point(1, 5.0), point(4, 6.0)], 4, Vec::new());
+        assert!((in_one_pass.draft.round(&[1, 3, 5, 5], 1) - 0.3).abs() < 1e-12);
+        let shown = landscape(&by_level, 1, draft).unwrap();
+        let chain = MachineCosts { draft: DraftCost::Levels(PassCost::flat()), ..by_level };
+        assert!(shown.tokens[10][3] > landscape(&chain, 1, LabDraft::Chain).unwrap().tokens[10][3]);
+        assert_eq!((shown.drafter, shown.draft_cost), (Some(Method::Head), 0.2));
     }
 
     #[test]

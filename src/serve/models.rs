@@ -355,21 +355,13 @@ impl ServedModels {
     fn fit(&self, model: &ServedModel, held: u64) -> Result<Fit> {
         let spec = hunch_library::inspect(&model.plan.target)?.spec;
         let context = default_context(&spec).min(model.context) as u32;
-        self.judge(held, |judge| judge.fit(&model.plan, Some(context), Vec::new))
+        let plan = model.plan.without_missing_drafters();
+        self.judge(held, |judge| judge.fit(&plan, Some(context), Vec::new))
     }
 
-    /// Returns the plan that loads a model. It leaves out a draft model or a head whose file no longer exists: the model
-    /// answers without it.
+    /// Returns the plan that loads a model.
     pub(super) fn plan(&self, model: &ServedModel) -> LoadPlan {
-        let existing = |drafter: &Option<PathBuf>| {
-            let found = drafter.clone().filter(|path| path.exists());
-            if let (Some(path), None) = (drafter, &found) {
-                tracing::warn!("{} no longer exists, so {} answers without it.", path.display(), model.name);
-            }
-            found
-        };
-        let plan = model.plan.clone();
-        LoadPlan { draft: existing(&plan.draft), head: existing(&plan.head), ..plan }
+        model.plan.clone()
     }
 
     /// Returns whether loaded models must be unloaded before a model is loaded.

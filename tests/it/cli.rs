@@ -120,6 +120,33 @@ fn prints_no_colour_codes_to_a_pipe() {
 }
 
 #[test]
+fn warnings_go_to_standard_error_once() {
+    let data = data_folder();
+    Tiny { architecture: "qwen3", mtp: 1, ..Tiny::default() }.write(&data.path().join("models"), "other");
+    let output = hunch(data.path(), &["run", "hello", "--target", "other", "--max-tokens", "2", "--json"]);
+    last_json(&output);
+    let errors = text(&output.stderr);
+    let warnings: Vec<&str> = errors.lines().filter(|line| line.contains("does not draft")).collect();
+    assert!(matches!(warnings[..], [line] if line.starts_with("hunch: The MTP layer")), "{errors}");
+}
+
+#[test]
+fn stored_data_is_deleted_after_a_confirmation() {
+    let data = data_folder();
+    let copy = data.path().join("low-bit").join("gone.gguf");
+    std::fs::create_dir(copy.parent().unwrap()).unwrap();
+    std::fs::write(&copy, "copy").unwrap();
+    let listed = last_json(&hunch(data.path(), &["models", "storage", "--json"]));
+    let id = listed[0]["id"].as_str().unwrap();
+    // There is no terminal to ask on.
+    let refused = hunch(data.path(), &["models", "storage", "--delete", id]);
+    assert_eq!(refused.status.code(), Some(4), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("--yes") && copy.exists(), "{}", text(&refused.stderr));
+    let left = last_json(&hunch(data.path(), &["models", "storage", "--delete", id, "--yes", "--json"]));
+    assert!(left.as_array().unwrap().is_empty() && !copy.exists(), "{left}");
+}
+
+#[test]
 fn exit_codes_match_the_documentation() {
     let data = data_folder();
     let broken = data.path().join("broken.gguf");

@@ -19,7 +19,7 @@ use hunch_model::weights::WeightFile;
 use crate::support::cpu;
 use hunch_testing::gguf_writer::GgufWriter;
 use hunch_testing::idle_gpu::IdleGpu;
-use hunch_testing::tiny::{CONVOLUTIONS, DELTA_NET, DELTA_NETS, Tiny, further, tokens};
+use hunch_testing::tiny::{CONVOLUTIONS, DELTA_NET, DELTA_NETS, DeltaNetSizes, Tiny, further, tokens};
 use hunch_testing::tiny_heads::{self, Format};
 
 fn load(tiny: Tiny) -> Decoder {
@@ -196,7 +196,7 @@ fn states_of_delta_nets_take_the_same_memory_for_any_text() {
         let keys = 256 * spec.cache_bytes_per_token() / KvType::F32.bytes() * kv.bytes();
         assert_eq!(model.memory().cache, state + keys);
     }
-    let (key_heads, value_heads, head_dim, positions) = DELTA_NET;
+    let DeltaNetSizes { key_heads, value_heads, head_dim, positions } = DELTA_NET;
     let row = (2 * key_heads + value_heads) * head_dim + 2 * value_heads;
     let of_state = value_heads * head_dim * head_dim + (positions - 1) * row;
     // Eight states and 192 inputs in each of two layers.
@@ -251,7 +251,7 @@ fn delta_nets_on_a_gpu_run_on_our_kernels_or_say_why_not() {
     let spec = ModelSpec::from_gguf(file.gguf()).unwrap();
     let backend = |compute: Compute| Execution::expected(file.gguf(), &spec, &compute).backend;
     assert_eq!(backend(IdleGpu::tested("idle GPU", None)), Backend::Metal);
-    let width = DELTA_NET.2;
+    let width = DELTA_NET.head_dim;
     for part in [KernelPart::DeltaNet(width), KernelPart::GatedAttention] {
         let obstacle = Some(format!("{part} differs from the CPU"));
         assert_eq!(backend(IdleGpu::failing("idle GPU", None, &[part])), Backend::Candle { obstacle });

@@ -91,7 +91,16 @@ pub(super) fn serve_model(tiny: &Tiny, config: ServerConfig) -> Running {
 pub(super) fn serve_in(tiny: &Tiny, config: impl FnOnce(&Path) -> ServerConfig) -> Running {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path());
-    let (models, compute) = models(folder.path(), tiny);
+    let loaded = models(folder.path(), tiny);
+    serve_loaded(folder, loaded, config)
+}
+
+/// Serves models that are loaded from a folder.
+pub(super) fn serve_loaded(
+    folder: tempfile::TempDir,
+    (models, compute): (Models, Compute),
+    config: ServerConfig,
+) -> Running {
     let (address_sender, address) = channel();
     let (stop, stopped) = oneshot::channel();
     let thread = thread::spawn(move || {

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use hunch::generate::{GenerationPlan, Models};
 use hunch::serve::{DraftChoice, InstalledModels, ServerConfig};
 use hunch_core::method::Method;
 use hunch_core::sample::SamplingParams;
@@ -13,7 +14,8 @@ use hunch_library::Places;
 use serde_json::{Value, json};
 
 use crate::cli::command;
-use crate::serve::{CONVERSATIONS, LONG, RUNNING, Running, config, metric, serve_in, wait_for};
+use crate::serve::{CONVERSATIONS, LONG, RUNNING, Running, config, metric, serve_in, serve_loaded, wait_for};
+use crate::support::cpu;
 use crate::support::http::{get, post};
 use hunch_testing::tiny::{END_OF_TURN, Tiny};
 
@@ -145,6 +147,30 @@ fn a_target_whose_draft_was_deleted_answers_alone() {
         // The other small model drafts, unless the settings name the one that is gone.
         assert_eq!(method("large"), if named { "auto" } else { "draft-model" });
     }
+}
+
+#[test]
+fn the_started_model_answers_without_a_draft_that_was_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let tiny = Tiny { context: LONG, ..Tiny::default() };
+    let target = tiny.write(folder.path(), "tiny");
+    let draft = Tiny { layers: 1, ..tiny }.write(folder.path(), "draft");
+    let compute = cpu();
+    let models = Models::load(&target, Some(&draft), &compute).unwrap();
+    let config = config();
+    let plan = GenerationPlan { method: Method::DraftModel, ..config.plan };
+    let idle = Some(Duration::from_millis(300));
+    let server = serve_loaded(folder, (models, compute), ServerConfig { plan, idle, ..config });
+    let method = || {
+        let answer = post(server.address, CHAT, &chat("tiny", 20)).json();
+        answer["hunch"]["method"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    };
+    std::fs::remove_file(&draft).unwrap();
+    assert_eq!(method(), "draft-model", "it is in memory");
+    wait_for(server.address, CONVERSATIONS, 0);
+    assert_eq!(method(), "auto");
+    let loads = metric(server.address, LOADS);
+    assert_eq!((method(), metric(server.address, LOADS)), ("auto".into(), loads), "nothing is loaded again");
 }
 
 #[test]

@@ -139,7 +139,7 @@ describe('advanced settings', () => {
     await type('option-tree', 'wide');
     expect(await page.getByTestId('option-tree').inputValue()).toBe('3x2');
     expect(await page.getByTestId('option-tree-problem').innerText()).toBe(
-      '“wide” is not used. Enter children by level such as 3x2x1, each 1 to 15.',
+      '“wide” is not used. Enter children by level such as 3x2x1 or 3x2,1x1, each at most 15.',
     );
     await type('option-draft-window', '512');
     expect(await page.getByTestId('advanced-mark').textContent()).toBe('2 changed');

@@ -112,12 +112,12 @@ describe('method and settings', () => {
     await page.getByTestId('max-tokens').press('Tab');
     await page.getByTestId('seed').fill('42');
     await page.getByTestId('seed').press('Tab');
-    expect(await page.getByTestId('max-tokens').inputValue()).toBe('512');
+    expect(await page.getByTestId('max-tokens').inputValue()).toBe('4096');
     await page.keyboard.press('Escape');
     await ask(page);
     await ended(page);
     expect((await calls(page, 'answer'))[0]?.['request']).toMatchObject({
-      settings: { max_draft: 14, max_tokens: 512, sampling: { temperature: 0.8, seed: 42 } },
+      settings: { max_draft: 14, max_tokens: 4096, sampling: { temperature: 0.8, seed: 42 } },
     });
   });
 

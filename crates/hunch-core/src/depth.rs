@@ -117,9 +117,9 @@ impl DepthState {
 pub struct DraftWork {
     /// Tokens drafted, before truncation.
     pub drafted: usize,
-    /// Levels of the draft: one per token in a chain, fewer in a tree. A draft model takes a pass for each, unless it
-    /// drafts all tokens in one pass.
-    pub levels: usize,
+    /// Passes of the draft model: one per token in a chain, fewer in a tree. If one pass drafts all tokens, or no model
+    /// does, the tokens on the longest path.
+    pub steps: usize,
     /// Tokens that the proposer's own model had to read first.
     pub read: usize,
     /// Milliseconds of drafting, reading included. 0 if the proposer did not run.
@@ -183,9 +183,9 @@ impl Throughput {
     }
 }
 
-/// Manner in which a proposer drafts, the input of [`DepthController::begin`].
+/// Properties of a proposer's drafts, the input of [`DepthController::begin`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct DraftSource {
+pub struct DraftTraits {
     /// `true` if drafting runs passes of a model. Lookups cost next to nothing, so they draft first and are truncated
     /// afterwards, by [`DepthController::keep`].
     pub has_model: bool,
@@ -198,10 +198,10 @@ pub struct DraftSource {
 /// Estimates and state of one proposer.
 #[derive(Clone, Debug)]
 struct ProposerDepth {
-    source: DraftSource,
+    traits: DraftTraits,
     times: DraftTimes,
     acceptance: AcceptanceModel,
-    /// Drafted tokens per pass of the draft model: above 1 in trees.
+    /// Drafted tokens per step: above 1 in trees.
     width: f64,
     /// Rows that the proposer adds to the target pass next to its draft.
     extra_rows: usize,
@@ -219,7 +219,7 @@ struct ProposerDepth {
 impl ProposerDepth {
     fn new(config: &DepthConfig) -> Self {
         Self {
-            source: DraftSource::default(),
+            traits: DraftTraits::default(),
             times: DraftTimes::default(),
             acceptance: AcceptanceModel::new(config.memory, config.confidence_tests),
             width: 1.0,
@@ -242,7 +242,7 @@ impl ProposerDepth {
     }
 
     fn capped(&self, accepted: [f64; MAX_DRAFT]) -> [f64; MAX_DRAFT] {
-        let most = if self.source.has_model { accepted[0] } else { 1.0 };
+        let most = if self.traits.has_model { accepted[0] } else { 1.0 };
         accepted.map(|rate| rate.min(most))
     }
 
@@ -251,29 +251,29 @@ impl ProposerDepth {
         1 + (self.extra_rows + (depth as f64 * self.width).round() as usize).min(MAX_DRAFT)
     }
 
-    /// Returns the passes of the draft model for a draft of `levels` levels.
-    fn model_passes(&self, levels: f64) -> f64 {
-        if self.source.in_one_pass && levels > 0.0 { 1.0 } else { levels }
+    /// Returns the passes of the draft model for a draft of `steps` steps.
+    fn model_passes(&self, steps: f64) -> f64 {
+        if self.traits.in_one_pass && steps > 0.0 { 1.0 } else { steps }
     }
 
     /// Returns whether a draft costs nothing but rows.
     fn is_lookup(&self) -> bool {
-        !self.source.has_model && self.extra_rows == 0
+        !self.traits.has_model && self.extra_rows == 0
     }
 
     /// Returns whether its model ran, or its draft or extra rows were in the target pass.
     fn has_drafted(&self, work: &DraftWork, is_source: bool) -> bool {
-        is_source || (self.source.has_model && (work.levels > 0 || work.read > FREE_READ))
+        is_source || (self.traits.has_model && (work.steps > 0 || work.read > FREE_READ))
     }
 
     /// Updates the acceptance with the outcome of a round.
     fn add_outcome(&mut self, seen: &Observation, work: &DraftWork, is_source: bool, horizon: f64) {
-        let found_nothing = self.source.has_model && work.levels > 0 && work.drafted == 0;
+        let found_nothing = self.traits.has_model && work.steps > 0 && work.drafted == 0;
         if found_nothing {
             // A tree without a token worth its row was paid for like one that is rejected.
-            self.acceptance.add(&[false], &[None], self.source.sampled);
+            self.acceptance.add(&[false], &[None], self.traits.sampled);
         } else if is_source {
-            self.acceptance.add(&seen.tested, &seen.confidence, self.source.sampled);
+            self.acceptance.add(&seen.tested, &seen.confidence, self.traits.sampled);
         }
         let tested = if is_source { seen.height } else { usize::from(found_nothing) };
         self.acceptance.fade(tested, 1.0 - 1.0 / horizon);
@@ -320,9 +320,9 @@ impl DepthController {
     }
 
     /// Starts an answer of a proposer.
-    pub fn begin(&mut self, proposer: usize, source: DraftSource) {
+    pub fn begin(&mut self, proposer: usize, traits: DraftTraits) {
         let own = self.proposer(proposer);
-        (own.source, own.waited) = (source, 0.0);
+        (own.traits, own.waited) = (traits, 0.0);
     }
 
     /// Sets the cost of a pass of a proposer's model, in plain passes, that is assumed until one is measured.
@@ -383,9 +383,9 @@ impl DepthController {
         let stop = StopRule {
             rate: self.rate(gain),
             expected: ExpectedRound { tokens: gain * ms / one, ms },
-            draft_ms: if own.source.in_one_pass { 0.0 } else { self.costs.draft(&own.times) },
+            draft_ms: if own.traits.in_one_pass { 0.0 } else { self.costs.draft(&own.times) },
             pass_ms: std::array::from_fn(|rows| if rows == 0 { 0.0 } else { self.costs.pass(rows) }),
-            by_confidence: own.acceptance.by_confidence(own.source.sampled),
+            by_confidence: own.acceptance.by_confidence(own.traits.sampled),
             by_position: own.acceptance.by_position(0.0),
             extra_rows,
             max_draft,
@@ -413,7 +413,7 @@ impl DepthController {
         let other = rival.unwrap_or(ExpectedRound { tokens: 1.0, ms: self.costs.pass(1) });
         let rate = rate.max(other.rate());
         let (by_position, by_confidence) =
-            (own.acceptance.by_position(0.0), own.acceptance.by_confidence(own.source.sampled));
+            (own.acceptance.by_position(0.0), own.acceptance.by_confidence(own.traits.sampled));
         let (mut tokens, mut reach) = (1.0, 1.0);
         let (mut best, mut most) = (0, other.tokens - rate * other.ms);
         let affordable = if own.is_lookup() { self.affordable(own, MAX_DRAFT) } else { MAX_DRAFT };
@@ -501,15 +501,15 @@ impl DepthController {
         let speed_memory = self.config.speed_memory;
         self.proposer(proposer);
         let own = &mut self.proposers[proposer];
-        let levels = work.levels.max(1) as f64;
-        let passes = own.model_passes(levels);
+        let steps = work.steps.max(1) as f64;
+        let passes = own.model_passes(steps);
         let has_read = work.read > FREE_READ;
         let reading = if has_read { (work.ms - passes * self.costs.draft(&own.times)).max(0.0) } else { 0.0 };
         if work.drafted > 0 {
-            own.width += (work.drafted as f64 / levels - own.width) / speed_memory;
+            own.width += (work.drafted as f64 / steps - own.width) / speed_memory;
             if has_read {
                 self.costs.add_read(&mut own.times, reading / work.read as f64);
-            } else if own.source.has_model {
+            } else if own.traits.has_model {
                 self.costs.add_draft(&mut own.times, work.ms / passes);
             }
         }
@@ -520,8 +520,8 @@ impl DepthController {
     /// pass may take three times as long as the next, and a loss would look like a gain.
     fn estimated_ms(&self, rows: usize, work: &[DraftWork]) -> f64 {
         let drafting = |(own, work): (&ProposerDepth, &DraftWork)| {
-            let levels = if own.source.has_model { work.levels as f64 } else { 0.0 };
-            own.model_passes(levels) * self.costs.draft(&own.times)
+            let steps = if own.traits.has_model { work.steps as f64 } else { 0.0 };
+            own.model_passes(steps) * self.costs.draft(&own.times)
         };
         self.costs.pass(rows) + self.proposers.iter().zip(work).map(drafting).sum::<f64>()
     }

@@ -156,6 +156,11 @@ pub struct DrafterCosts {
     pub tokens_of_a_pass: u32,
     /// Most tokens of a draft. `None` without a limit.
     pub max_depth: Option<u32>,
+    /// Costs of a level of a head's tree by its rows, ascending. Empty if a level costs as much as a token of a chain,
+    /// whatever its rows. `None` if trees were not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "ts", ts(optional))]
+    pub tree: Option<Vec<CostPoint>>,
 }
 
 /// Cost curve of a machine: the passes of a target and, if loaded, of a draft model.

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use hunch_core::depth::{
-    DepthController, DraftPlan, DraftRequest, DraftSource, DraftWork, ExpectedRound, FREE_READ,
+    DepthController, DraftPlan, DraftRequest, DraftTraits, DraftWork, ExpectedRound, FREE_READ,
     MeasuredAcceptance, Observation,
 };
 use hunch_core::limits::{MAX_DRAFT, MAX_ROWS};
@@ -32,7 +32,7 @@ const REPLAYS: usize = 16;
 /// Times that a replay plays the answers of its cell, one after the other: one controller sees all of them.
 const CONVERSATIONS: usize = 2;
 
-/// Fit of the recorded pair of Qwen2.5-Coder models, as measured at load ([`DepthController::expect_acceptance`]).
+/// Measured acceptance of the recorded pair of Qwen2.5-Coder models ([`DepthController::expect_acceptance`]).
 const PAIR: MeasuredAcceptance = MeasuredAcceptance { acceptance: 0.81, certainty: 0.71 };
 
 /// The same target with a draft model that does not fit it: an upper bound of the acceptance.
@@ -137,7 +137,7 @@ impl ReplayMachine {
 
 /// Chooses depths in a replay.
 trait Depth {
-    fn begin(&mut self, _proposer: usize, _source: DraftSource) {}
+    fn begin(&mut self, _proposer: usize, _traits: DraftTraits) {}
     fn pause(&mut self) {}
     fn plan(&mut self, proposer: usize, request: DraftRequest) -> DraftPlan;
     fn keep(&mut self, proposer: usize, confidence: &[Option<f32>], rival: Option<ExpectedRound>) -> usize;
@@ -149,8 +149,8 @@ trait Depth {
 }
 
 impl Depth for DepthController {
-    fn begin(&mut self, proposer: usize, source: DraftSource) {
-        DepthController::begin(self, proposer, source);
+    fn begin(&mut self, proposer: usize, traits: DraftTraits) {
+        DepthController::begin(self, proposer, traits);
     }
     fn pause(&mut self) {
         DepthController::pause(self);
@@ -249,7 +249,7 @@ impl<'a> Replayed<'a> {
             true => machine.draft(drafted, at) + read as f64 * machine.read_ms,
             false => 0.002 * drafted as f64,
         };
-        (confidence, DraftWork { drafted, levels: drafted, read, ms })
+        (confidence, DraftWork { drafted, steps: drafted, read, ms })
     }
 }
 
@@ -277,8 +277,8 @@ fn play<'a>(
         let mut proposers: Vec<Replayed<'_>> = text.iter().map(|answer| Replayed::new(answer)).collect();
         depth.pause();
         for (i, own) in proposers.iter_mut().enumerate() {
-            let source = DraftSource { has_model: own.has_model, sampled: own.sampled, in_one_pass: false };
-            depth.begin(i, source);
+            let traits = DraftTraits { has_model: own.has_model, sampled: own.sampled, in_one_pass: false };
+            depth.begin(i, traits);
             if own.has_model && depth.reads_first() {
                 played.ms += own.unread as f64 * machine.read_ms;
                 own.unread = 0;
@@ -396,7 +396,7 @@ fn cells_of(answers: &[Answer]) -> BTreeMap<Cell, Vec<Text<'_>>> {
 
 /// The controller as a session begins with it. Costs are predicted or were measured when the models were loaded. So was
 /// the acceptance of a draft model.
-fn controller(machine: &ReplayMachine, text: &Text<'_>, fit: MeasuredAcceptance) -> Box<dyn Depth> {
+fn controller(machine: &ReplayMachine, text: &Text<'_>, measured: MeasuredAcceptance) -> Box<dyn Depth> {
     let mut controller = DepthController::default();
     controller.expect_row(machine.row_cost());
     for (i, answer) in text.iter().enumerate() {
@@ -404,7 +404,7 @@ fn controller(machine: &ReplayMachine, text: &Text<'_>, fit: MeasuredAcceptance)
             controller.expect_cost(i, machine.draft_cost());
         }
         if answer.method == "draft-model" {
-            controller.expect_acceptance(i, fit);
+            controller.expect_acceptance(i, measured);
         }
     }
     Box::new(controller)
@@ -619,9 +619,9 @@ fn first_answers_are_seldom_slower_than_plain_decoding() {
     assert!(mean >= 1.09 && least >= 0.95, "{mean:.4} on average, at least {least:.4}");
 }
 
-/// The smallest speedup with drafts that are never accepted, of draft models and of lookups. `fit` is what the controller
+/// The smallest speedup with drafts that are never accepted, of draft models and of lookups. `measured` is what the controller
 /// expects of the draft model.
-fn hostile(fit: MeasuredAcceptance) -> (f64, f64) {
+fn hostile(measured: MeasuredAcceptance) -> (f64, f64) {
     let (mut models, mut lookups) = (f64::INFINITY, f64::INFINITY);
     for pair in ["smollm2", "qwen"] {
         let mut answers: Vec<Answer> = lines(&format!("{pair}.jsonl"));
@@ -629,7 +629,7 @@ fn hostile(fit: MeasuredAcceptance) -> (f64, f64) {
         for times in lines::<Times>(&format!("{pair}-times.jsonl")) {
             let machine = ReplayMachine::new(&times);
             for (cell, answers) in cells_of(&answers) {
-                let played = replay(&answers, &machine, &mut || controller(&machine, &answers[0], fit));
+                let played = replay(&answers, &machine, &mut || controller(&machine, &answers[0], measured));
                 let least = if cell.0 == "draft-model" { &mut models } else { &mut lookups };
                 *least = least.min(played.speedup());
             }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hunch_core::depth::{DepthController, DraftSource, DraftWork, Observation};
+use hunch_core::depth::{DepthController, DraftTraits, DraftWork, Observation};
 use hunch_core::error::{Error, Result};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
@@ -371,13 +371,13 @@ impl Stopwatch for Still {
 /// tokens pass. A pass takes 10 ms, a drafted token 2 ms.
 fn learned(accepted: &[usize]) -> DepthController {
     let mut controller = DepthController::default();
-    let source = DraftSource { has_model: true, sampled: true, in_one_pass: false };
-    (0..accepted.len()).for_each(|proposer| controller.begin(proposer, source));
+    let traits = DraftTraits { has_model: true, sampled: true, in_one_pass: false };
+    (0..accepted.len()).for_each(|proposer| controller.begin(proposer, traits));
     for _ in 0..30 {
         controller.observe(&Observation { rows: 1, target_ms: 10.0, emitted: 1, ..Observation::default() });
         for (proposer, &accepted) in accepted.iter().enumerate() {
             let mut work = vec![DraftWork::default(); proposer + 1];
-            work[proposer] = DraftWork { drafted: 3, levels: 3, read: 0, ms: 6.0 };
+            work[proposer] = DraftWork { drafted: 3, steps: 3, read: 0, ms: 6.0 };
             controller.observe(&Observation {
                 work,
                 drafted_by: Some(proposer),

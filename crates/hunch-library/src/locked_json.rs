@@ -1,6 +1,7 @@
 //! JSON files that the window and the command line both write. A lock prevents lost updates, and atomic
 //! replacement prevents partial reads. A corrupt file is treated as missing.
 
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::Duration;
 
@@ -26,13 +27,19 @@ pub(super) fn read<T: DeserializeOwned + Default>(path: &Path) -> T {
 /// Reads, changes and writes the value under the lock.
 ///
 /// # Errors
-/// [`Error::Io`] if the file cannot be written. It is then unchanged.
+/// [`Error::Io`] if the file cannot be read or written. It is then unchanged.
 pub(super) fn update<T: DeserializeOwned + Default + Serialize>(
     path: &Path,
     change: impl FnOnce(&mut T),
 ) -> Result<()> {
     let _lock = lock(path)?;
-    let mut value: T = read(path);
+    // A file that cannot be read now may be intact, and must not be replaced.
+    let mut value: T = match std::fs::File::open(path).and_then(|mut file| file.read(&mut [0])) {
+        Err(source) if source.kind() != ErrorKind::NotFound => {
+            return Err(Error::Io { action: "read", path: path.to_path_buf(), source });
+        }
+        _ => read(path),
+    };
     change(&mut value);
     let text = serde_json::to_string(&value)
         .map_err(|e| Error::Internal(format!("{} cannot be serialised: {e}", path.display())))?;

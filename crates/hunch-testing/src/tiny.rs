@@ -129,8 +129,22 @@ pub const CONVOLUTION: usize = 3;
 
 /// A model of [`FURTHER`] whose layers have gated delta nets, attention, and gated delta nets.
 pub const DELTA_NETS: (&str, Variant, usize) = ("qwen35", Variant::Plain, 3);
-/// Key heads, value heads, width of a head, and positions that the convolution sees.
-pub const DELTA_NET: (usize, usize, usize, usize) = (2, 4, 32, 4);
+
+/// Sizes of a gated delta net.
+pub struct DeltaNetSizes {
+    /// Heads of keys, and of queries.
+    pub key_heads: usize,
+    /// Heads of values.
+    pub value_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Positions that the convolution sees.
+    pub positions: usize,
+}
+
+/// The sizes in all models that have delta nets.
+pub const DELTA_NET: DeltaNetSizes =
+    DeltaNetSizes { key_heads: 2, value_heads: 4, head_dim: 32, positions: 4 };
 
 /// Models with a layer that only drafts: dense with gated delta nets, and without, mixtures of experts.
 pub const WITH_MTP: [(&str, Variant, usize); 5] = [
@@ -254,13 +268,23 @@ pub fn byte_token(byte: u8) -> String {
     char.to_string()
 }
 
+/// A matrix of a layer: its name, rows and columns.
+type Shape = (&'static str, usize, usize);
+
 impl Tiny {
     /// Returns the file before it is written, to change it.
     pub fn writer(&self) -> GgufWriter {
+        let mut noise = Noise::new(self.seed);
+        let writer = self.matrices(self.header(), &mut noise);
+        let writer = self.experts(writer, &mut noise);
+        self.rotation_factors(self.vectors(writer))
+    }
+
+    /// Returns the metadata.
+    fn header(&self) -> GgufWriter {
         let a = self.architecture;
         let key = |name: &str| format!("{a}.{name}");
-        let head_dim = WIDTH / self.heads;
-        let mut noise = Noise::new(self.seed);
+        let head_dim = self.head_dim();
         let mut tokens: Vec<String> = (0..=255).map(byte_token).collect();
         tokens.extend([self.control.into(), "<|im_end|>".into()]);
         let mut kinds = vec![1; 256];
@@ -308,68 +332,32 @@ impl Tiny {
         if self.mtp > 0 {
             writer = writer.u32(&key("nextn_predict_layers"), self.mtp as u32);
         }
-        writer = self.metadata(writer);
-        let kv = self.key_heads() * head_dim;
+        self.metadata(writer)
+    }
+
+    fn head_dim(&self) -> usize {
+        WIDTH / self.heads
+    }
+
+    /// Adds the matrices of all layers but those of experts, the embedding and the output head.
+    fn matrices(&self, mut writer: GgufWriter, noise: &mut Noise) -> GgufWriter {
         let mut matrix = |writer: GgufWriter, name: &str, n: usize, k: usize, scale: f32| {
             let data = noise.many(n * k, scale);
             writer.tensor(name, &[n, k], self.dtype, &data)
         };
         // Gemma multiplies the embeddings by the square root of their width.
-        let embedding = if a.starts_with("gemma") { 1.0 / (WIDTH as f32).sqrt() } else { 1.0 };
+        let is_gemma = self.architecture.starts_with("gemma");
+        let embedding = if is_gemma { 1.0 / (WIDTH as f32).sqrt() } else { 1.0 };
         writer = matrix(writer, "token_embd.weight", VOCABULARY, WIDTH, embedding);
-        let projections: &[_] = match a {
-            _ if self.is_gated() => {
-                &[("attn_q", 2 * WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)]
-            }
-            "phi3" | "bailingmoe2" => &[("attn_qkv", WIDTH + 2 * kv, WIDTH)],
-            _ => &[("attn_q", WIDTH, WIDTH), ("attn_k", kv, WIDTH), ("attn_v", kv, WIDTH)],
-        };
-        let convolution = [("shortconv.in_proj", 3 * WIDTH, WIDTH), ("shortconv.out_proj", WIDTH, WIDTH)];
-        let (key_heads_of_net, value_heads, of_head, positions) = DELTA_NET;
-        let channels = (2 * key_heads_of_net + value_heads) * of_head;
-        let mut delta_net = vec![
-            ("attn_qkv", channels, WIDTH),
-            ("attn_gate", value_heads * of_head, WIDTH),
-            ("ssm_out", WIDTH, value_heads * of_head),
-        ];
-        delta_net.extend(match a {
-            "qwen3next" => vec![("ssm_ba", 2 * value_heads, WIDTH)],
-            _ => vec![("ssm_beta", value_heads, WIDTH), ("ssm_alpha", value_heads, WIDTH)],
-        });
-        let attention: Vec<_> = projections.iter().chain(&[("attn_output", WIDTH, WIDTH)]).copied().collect();
-        let shared = self.shared_width();
-        let mixture =
-            [("ffn_gate_inp", self.expert_counts().0), ("ffn_gate_shexp", shared), ("ffn_up_shexp", shared)]
-                .map(|(part, n)| (part, n, WIDTH));
-        let mixture: Vec<_> = mixture.into_iter().chain([("ffn_down_shexp", WIDTH, shared)]).collect();
-        let feed_forward: &[_] = match a {
-            "phi3" | "glm4" => &[("ffn_up", 2 * FEED_FORWARD, WIDTH), ("ffn_down", WIDTH, FEED_FORWARD)],
-            _ => &[
-                ("ffn_gate", FEED_FORWARD, WIDTH),
-                ("ffn_up", FEED_FORWARD, WIDTH),
-                ("ffn_down", WIDTH, FEED_FORWARD),
-            ],
-        };
         if self.variant == Variant::PerLayer {
             let all = self.layers * PER_LAYER;
             writer = matrix(writer, "per_layer_token_embd.weight", VOCABULARY, all, 0.3);
             writer = matrix(writer, "per_layer_model_proj.weight", all, WIDTH, self.matrices);
         }
         for layer in 0..self.all_layers() {
-            let of_gemma4 = self.gemma4_matrices(layer);
-            let feed_forward = match (self.has_experts_in(layer), shared) {
-                _ if self.is_gemma4() => &of_gemma4[..],
-                (false, _) => feed_forward,
-                (true, 0) => &mixture[..1],
-                (true, _) => &mixture[..],
-            };
-            let mixer = match (self.has_convolution(layer), self.has_delta_net(layer)) {
-                (true, _) => &convolution[..],
-                (_, true) => &delta_net[..],
-                _ if self.is_gemma4() => &[],
-                _ => &attention[..],
-            };
-            for &(part, n, k) in mixer.iter().chain(feed_forward) {
+            for (part, n, k) in
+                self.mixer_matrices(layer).into_iter().chain(self.feed_forward_matrices(layer))
+            {
                 writer = matrix(writer, &format!("blk.{layer}.{part}.weight"), n, k, self.matrices);
             }
             if layer >= self.layers {
@@ -377,102 +365,197 @@ impl Tiny {
                 writer = matrix(writer, &name, WIDTH, 2 * WIDTH, self.matrices);
             }
         }
-        if !self.tied {
-            writer = matrix(writer, "output.weight", VOCABULARY, WIDTH, 0.2);
+        if self.tied { writer } else { matrix(writer, "output.weight", VOCABULARY, WIDTH, 0.2) }
+    }
+
+    /// Returns the matrices of attention or of what a layer has in its place: name, rows and columns.
+    fn mixer_matrices(&self, layer: usize) -> Vec<Shape> {
+        let DeltaNetSizes { key_heads, value_heads, head_dim, .. } = DELTA_NET;
+        let kv = self.key_heads() * self.head_dim();
+        match self.architecture {
+            _ if self.has_convolution(layer) => {
+                vec![("shortconv.in_proj", 3 * WIDTH, WIDTH), ("shortconv.out_proj", WIDTH, WIDTH)]
+            }
+            architecture if self.has_delta_net(layer) => {
+                let mut net = vec![
+                    ("attn_qkv", (2 * key_heads + value_heads) * head_dim, WIDTH),
+                    ("attn_gate", value_heads * head_dim, WIDTH),
+                    ("ssm_out", WIDTH, value_heads * head_dim),
+                ];
+                net.extend(match architecture {
+                    "qwen3next" => vec![("ssm_ba", 2 * value_heads, WIDTH)],
+                    _ => vec![("ssm_beta", value_heads, WIDTH), ("ssm_alpha", value_heads, WIDTH)],
+                });
+                net
+            }
+            _ if self.is_gemma4() => Vec::new(),
+            "phi3" | "bailingmoe2" => {
+                vec![("attn_qkv", WIDTH + 2 * kv, WIDTH), ("attn_output", WIDTH, WIDTH)]
+            }
+            _ => {
+                let queries = if self.is_gated() { 2 * WIDTH } else { WIDTH };
+                vec![
+                    ("attn_q", queries, WIDTH),
+                    ("attn_k", kv, WIDTH),
+                    ("attn_v", kv, WIDTH),
+                    ("attn_output", WIDTH, WIDTH),
+                ]
+            }
         }
-        writer = self.experts(writer, &mut noise);
+    }
+
+    /// Returns the matrices of a layer's feed-forward network, without those of experts.
+    fn feed_forward_matrices(&self, layer: usize) -> Vec<Shape> {
+        let shared = self.shared_width();
+        match self.architecture {
+            _ if self.is_gemma4() => self.gemma4_matrices(layer),
+            _ if self.has_experts_in(layer) => {
+                let mut mixture = vec![("ffn_gate_inp", self.expert_counts().0, WIDTH)];
+                if shared > 0 {
+                    mixture.extend([
+                        ("ffn_gate_shexp", shared, WIDTH),
+                        ("ffn_up_shexp", shared, WIDTH),
+                        ("ffn_down_shexp", WIDTH, shared),
+                    ]);
+                }
+                mixture
+            }
+            "phi3" | "glm4" => vec![("ffn_up", 2 * FEED_FORWARD, WIDTH), ("ffn_down", WIDTH, FEED_FORWARD)],
+            _ => vec![
+                ("ffn_gate", FEED_FORWARD, WIDTH),
+                ("ffn_up", FEED_FORWARD, WIDTH),
+                ("ffn_down", WIDTH, FEED_FORWARD),
+            ],
+        }
+    }
+
+    /// Adds norms, biases and other vectors, and the convolutions.
+    fn vectors(&self, mut writer: GgufWriter) -> GgufWriter {
         let mut noise = Noise::new(self.seed + 77);
         let mut vector = |writer: GgufWriter, name: &str, n: usize, middle: f32| {
             let data: Vec<f32> = noise.many(n, 0.2).into_iter().map(|v| v + middle).collect();
             writer.tensor(name, &[n], GgmlDType::F32, &data)
         };
-        let output_norm = if a.starts_with("lfm2") { "token_embd_norm.weight" } else { "output_norm.weight" };
+        let is_lfm2 = self.architecture.starts_with("lfm2");
+        let output_norm = if is_lfm2 { "token_embd_norm.weight" } else { "output_norm.weight" };
         writer = vector(writer, output_norm, WIDTH, 1.0);
         for layer in 0..self.all_layers() {
             let name = |part: &str| format!("blk.{layer}.{part}");
-            for &norm in norms_of(a) {
-                writer = vector(writer, &name(norm), WIDTH, 1.0);
+            for (part, n, middle) in self.layer_vectors(layer) {
+                writer = vector(writer, &name(&part), n, middle);
             }
-            if layer >= self.layers {
-                for norm in ["enorm", "hnorm", "shared_head_norm"] {
-                    writer = vector(writer, &name(&format!("nextn.{norm}.weight")), WIDTH, 1.0);
-                }
-            }
-            if self.is_gemma4() {
-                let width = self.gemma4_heads(layer).1;
-                // Scores are not divided by the width of a head.
-                writer = vector(writer, &name("attn_q_norm.weight"), width, 0.4);
-                writer = vector(writer, &name("attn_k_norm.weight"), width, 0.6);
-                writer = vector(writer, &name("layer_output_scale.weight"), 1, 0.9);
-            }
-            if self.variant == Variant::PerLayer {
-                writer = vector(writer, &name("post_norm.weight"), WIDTH, 1.0);
-            }
-            if self.is_gemma4() && self.has_experts() {
-                for norm in ["post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"] {
-                    writer = vector(writer, &name(&format!("{norm}.weight")), WIDTH, 1.0);
-                }
-                writer = vector(writer, &name("ffn_gate_inp.scale"), WIDTH, 2.0);
-                writer = vector(writer, &name("ffn_down_exps.scale"), EXPERTS.0, 1.0);
-            }
-            if a == "gpt-oss" {
-                writer = vector(writer, &name("attn_output.bias"), WIDTH, 0.0);
-                writer = vector(writer, &name("attn_sinks.weight"), self.heads, 0.5);
-                writer = vector(writer, &name("ffn_gate_inp.bias"), EXPERTS.0, 0.0);
-            }
-            if matches!(a, "qwen2moe" | "qwen35moe" | "qwen3next") {
-                writer = vector(writer, &name("ffn_gate_inp_shexp.weight"), WIDTH, 0.0);
-            }
-            if matches!(a, "glm4moe" | "lfm2moe" | "bailingmoe2") && layer >= self.dense_layers() {
-                writer = vector(writer, &name("exp_probs_b.bias"), EXPERTS.0, 0.0);
-            }
-            if matches!(a, "qwen2" | "qwen2moe" | "seed_oss" | "glm4" | "glm4moe" | "gpt-oss") {
-                for (part, n) in [("attn_q.bias", WIDTH), ("attn_k.bias", kv), ("attn_v.bias", kv)] {
-                    writer = vector(writer, &name(part), n, 0.0);
-                }
-            }
-            if self.has_convolution(layer) {
-                let weights = Noise::new(self.seed + 99 + layer as u64).many(WIDTH * CONVOLUTION, 0.8);
-                let shape = [WIDTH, CONVOLUTION];
-                writer = writer.tensor(&name("shortconv.conv.weight"), &shape, GgmlDType::F32, &weights);
-                continue;
-            }
-            if self.has_delta_net(layer) {
-                let weights = Noise::new(self.seed + 99 + layer as u64).many(channels * positions, 0.8);
-                let shape = [channels, positions];
-                writer = writer.tensor(&name("ssm_conv1d.weight"), &shape, GgmlDType::F32, &weights);
-                writer = vector(writer, &name("ssm_a"), value_heads, -0.3);
-                writer = vector(writer, &name("ssm_dt.bias"), value_heads, 0.0);
-                writer = vector(writer, &name("ssm_norm.weight"), of_head, 1.0);
-                continue;
-            }
-            let (q_norm, k_norm) = match a {
-                "qwen35" | "qwen35moe" | "qwen3next" | "qwen3" | "qwen3moe" | "gemma3" | "exaone4"
-                | "lfm2" | "lfm2moe" | "bailingmoe2" => (head_dim, head_dim),
-                "olmo2" | "olmoe" => (WIDTH, kv),
-                _ => continue,
+            let convolution = if self.has_convolution(layer) {
+                Some(("shortconv.conv.weight", [WIDTH, CONVOLUTION]))
+            } else {
+                let DeltaNetSizes { key_heads, value_heads, head_dim, positions } = DELTA_NET;
+                let channels = (2 * key_heads + value_heads) * head_dim;
+                self.has_delta_net(layer).then_some(("ssm_conv1d.weight", [channels, positions]))
             };
-            writer = vector(writer, &name("attn_q_norm.weight"), q_norm, 1.0);
-            writer = vector(writer, &name("attn_k_norm.weight"), k_norm, 1.0);
+            if let Some((part, shape)) = convolution {
+                let weights = Noise::new(self.seed + 99 + layer as u64).many(shape[0] * shape[1], 0.8);
+                writer = writer.tensor(&name(part), &shape, GgmlDType::F32, &weights);
+            }
+            for (part, n, middle) in self.mixer_vectors(layer) {
+                writer = vector(writer, &name(part), n, middle);
+            }
         }
         if self.variant == Variant::PerLayer {
             writer = vector(writer, "per_layer_proj_norm.weight", PER_LAYER, 1.0);
         }
+        writer
+    }
+
+    /// Returns norms and biases of a layer: name, length and the middle of the values.
+    fn layer_vectors(&self, layer: usize) -> Vec<(String, usize, f32)> {
+        let a = self.architecture;
+        let kv = self.key_heads() * self.head_dim();
+        let mut vectors: Vec<(String, usize, f32)> = Vec::new();
+        let mut add = |name: &str, n: usize, middle: f32| vectors.push((name.to_owned(), n, middle));
+        norms_of(a).iter().for_each(|norm| add(norm, WIDTH, 1.0));
+        if layer >= self.layers {
+            for norm in ["enorm", "hnorm", "shared_head_norm"] {
+                add(&format!("nextn.{norm}.weight"), WIDTH, 1.0);
+            }
+        }
+        if self.is_gemma4() {
+            let width = self.gemma4_heads(layer).1;
+            // Scores are not divided by the width of a head.
+            add("attn_q_norm.weight", width, 0.4);
+            add("attn_k_norm.weight", width, 0.6);
+            add("layer_output_scale.weight", 1, 0.9);
+        }
+        if self.variant == Variant::PerLayer {
+            add("post_norm.weight", WIDTH, 1.0);
+        }
+        if self.is_gemma4() && self.has_experts() {
+            for norm in ["post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"] {
+                add(&format!("{norm}.weight"), WIDTH, 1.0);
+            }
+            add("ffn_gate_inp.scale", WIDTH, 2.0);
+            add("ffn_down_exps.scale", EXPERTS.0, 1.0);
+        }
+        if a == "gpt-oss" {
+            add("attn_output.bias", WIDTH, 0.0);
+            add("attn_sinks.weight", self.heads, 0.5);
+            add("ffn_gate_inp.bias", EXPERTS.0, 0.0);
+        }
+        if matches!(a, "qwen2moe" | "qwen35moe" | "qwen3next") {
+            add("ffn_gate_inp_shexp.weight", WIDTH, 0.0);
+        }
+        if matches!(a, "glm4moe" | "lfm2moe" | "bailingmoe2") && layer >= self.dense_layers() {
+            add("exp_probs_b.bias", EXPERTS.0, 0.0);
+        }
+        if matches!(a, "qwen2" | "qwen2moe" | "seed_oss" | "glm4" | "glm4moe" | "gpt-oss") {
+            for (part, n) in [("attn_q.bias", WIDTH), ("attn_k.bias", kv), ("attn_v.bias", kv)] {
+                add(part, n, 0.0);
+            }
+        }
+        vectors
+    }
+
+    /// Returns the vectors of attention, or of the delta net in its place.
+    fn mixer_vectors(&self, layer: usize) -> Vec<(&'static str, usize, f32)> {
+        if self.has_convolution(layer) {
+            return Vec::new();
+        }
+        if self.has_delta_net(layer) {
+            let DeltaNetSizes { value_heads, head_dim, .. } = DELTA_NET;
+            return vec![
+                ("ssm_a", value_heads, -0.3),
+                ("ssm_dt.bias", value_heads, 0.0),
+                ("ssm_norm.weight", head_dim, 1.0),
+            ];
+        }
+        let (queries, keys) = match self.architecture {
+            "qwen35" | "qwen35moe" | "qwen3next" | "qwen3" | "qwen3moe" | "gemma3" | "exaone4" | "lfm2"
+            | "lfm2moe" | "bailingmoe2" => (self.head_dim(), self.head_dim()),
+            "olmo2" | "olmoe" => (WIDTH, self.key_heads() * self.head_dim()),
+            _ => return Vec::new(),
+        };
+        vec![("attn_q_norm.weight", queries, 1.0), ("attn_k_norm.weight", keys, 1.0)]
+    }
+
+    /// Adds the factors of the rotation's frequencies.
+    fn rotation_factors(&self, mut writer: GgufWriter) -> GgufWriter {
+        let half = self.head_dim() / 2;
+        let mut add = |name: &str, factors: &[f32]| {
+            let own = std::mem::take(&mut writer);
+            writer = own.tensor(name, &[factors.len()], GgmlDType::F32, factors);
+        };
         if self.is_gemma4() {
             // A quarter of the elements rotates.
-            let factors: Vec<f32> =
-                (0..head_dim / 2).map(|i| if i < head_dim / 8 { 1.0 } else { 1e30 }).collect();
-            writer = writer.tensor("rope_freqs.weight", &[head_dim / 2], GgmlDType::F32, &factors);
+            let factors: Vec<f32> = (0..half).map(|i| if i < half / 4 { 1.0 } else { 1e30 }).collect();
+            add("rope_freqs.weight", &factors);
         }
         if self.variant == Variant::Longrope {
             for (name, growth) in [("rope_factors_short", 0.02), ("rope_factors_long", 0.3)] {
                 let factors: Vec<f32> = (0..self.rotated() / 2).map(|i| 1.0 + i as f32 * growth).collect();
-                writer = writer.tensor(&format!("{name}.weight"), &[factors.len()], GgmlDType::F32, &factors);
+                add(&format!("{name}.weight"), &factors);
             }
         }
         if self.rope_factors {
-            let factors: Vec<f32> = (0..head_dim / 2).map(|i| 1.0 + i as f32 / 8.0).collect();
-            writer = writer.tensor("rope_freqs.weight", &[head_dim / 2], GgmlDType::F32, &factors);
+            let factors: Vec<f32> = (0..half).map(|i| 1.0 + i as f32 / 8.0).collect();
+            add("rope_freqs.weight", &factors);
         }
         writer
     }
@@ -502,7 +585,7 @@ impl Tiny {
     }
 
     /// Returns the matrices of a layer of Gemma 4, without experts: name, rows and width.
-    fn gemma4_matrices(&self, layer: usize) -> Vec<(&'static str, usize, usize)> {
+    fn gemma4_matrices(&self, layer: usize) -> Vec<Shape> {
         let (heads, width) = self.gemma4_heads(layer);
         let (queries, keys, n_ff) = (self.heads * width, heads * width, self.feed_forward(layer));
         let mut matrices = vec![("attn_q", queries, WIDTH), ("attn_k", keys, WIDTH)];
@@ -698,7 +781,7 @@ impl Tiny {
             writer = writer.u32(&key("full_attention_interval"), 1);
         }
         if self.has_delta_nets() {
-            let (key_heads, value_heads, head_dim, positions) = DELTA_NET;
+            let DeltaNetSizes { key_heads, value_heads, head_dim, positions } = DELTA_NET;
             writer = writer
                 .u32(&key("full_attention_interval"), 2)
                 .u32(&key("ssm.conv_kernel"), positions as u32)

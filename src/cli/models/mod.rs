@@ -1,6 +1,7 @@
 //! `hunch models`: list, inspect, pair, download and remove models.
 
 mod catalogue;
+mod confirm;
 mod fit;
 mod folders;
 mod hub;

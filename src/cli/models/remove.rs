@@ -1,13 +1,13 @@
 //! `hunch models rm`: removes a model from Hunch's own folder, after confirmation.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use hunch_error::Error;
 use hunch_library::Places;
 
+use super::confirm;
 use crate::cli::render;
 
 /// Model to remove.
@@ -24,24 +24,9 @@ pub(crate) fn run(args: &RemoveArgs, places: &Places, json: bool) -> Result<()> 
     let path = hunch_library::resolve(&args.name, places)?;
     let files = hunch_library::removable(&path, places)?;
     let size: u64 = files.iter().filter_map(|file| file.metadata().ok()).map(|meta| meta.len()).sum();
-    if !args.yes {
-        if !std::io::stdin().is_terminal() {
-            let text = "Removing a model needs confirmation, and there is no terminal to ask on. Use --yes to \
-                        remove it without asking.";
-            return Err(Error::invalid(text).into());
-        }
-        // The question goes to standard error: standard output may be read by a program.
-        let mut asking = std::io::stderr().lock();
-        for file in &files {
-            writeln!(asking, "{}", render::line(&file.display().to_string()))?;
-        }
-        write!(asking, "Delete this permanently ({})? [y/N] ", render::bytes(size))?;
-        asking.flush()?;
-        let mut answer = String::new();
-        std::io::stdin().read_line(&mut answer)?;
-        if !matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") {
-            return report(args, json, &[], 0);
-        }
+    let paths = files.iter().map(|file| file.display().to_string());
+    if !args.yes && !confirm::ask("Removing a model", paths, size)? {
+        return report(args, json, &[], 0);
     }
     hunch_library::remove(&path, places)?;
     report(args, json, &files, size)

@@ -24,6 +24,8 @@ describe('options of methods', () => {
     ['tree', '16'],
     ['tree', '3x0,0'],
     ['tree', '3x2,'],
+    ['tree', '3,2'],
+    ['tree', '2x1,1,1'],
     ['tree', 'x'],
     ['tree', 'wide'],
     ['exit_layer', '0'],

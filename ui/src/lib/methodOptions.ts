@@ -31,8 +31,15 @@ function read(name: OptionName, text: string, limits: OptionLimits): MethodOptio
   switch (name) {
     case 'tree': {
       if (text === 'dynamic') return {};
-      const levels = text.split(/[x×*]/).map((level) => childrenOf(level, limits.draft));
-      return levels.includes(null) ? null : { tree: levels.join('x') };
+      const levels: string[] = [];
+      let nodes = 1;
+      for (const level of text.split(/[x×*]/)) {
+        const children = wholes(level, /,/, 0, limits.draft);
+        if (!children?.some((count) => count > 0) || children.length > nodes) return null;
+        nodes = children.length > 1 ? children.reduce((sum, count) => sum + count) : nodes * children[0]!;
+        levels.push(children.join(','));
+      }
+      return { tree: levels.join('x') };
     }
     case 'exit_layer': {
       const layers = wholes(text, null, 1);
@@ -47,12 +54,6 @@ function read(name: OptionName, text: string, limits: OptionLimits): MethodOptio
       return tokens && { draft_window: tokens[0]! };
     }
   }
-}
-
-/** Children of the nodes of a level: one number for all of them, or one for each. */
-function childrenOf(level: string, most: number): string | null {
-  const children = wholes(level, /,/, 0, most);
-  return children?.some((count) => count > 0) ? children.join(',') : null;
 }
 
 /** Whole numbers of a text; null if one is no number or out of range. Without a separator, the text is one number. */

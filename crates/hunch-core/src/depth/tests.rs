@@ -35,7 +35,7 @@ impl ConstantCosts {
         let seen = Observation {
             work: vec![DraftWork {
                 drafted,
-                levels: drafted,
+                steps: drafted,
                 ms: self.draft * drafted as f64,
                 ..DraftWork::default()
             }],
@@ -69,9 +69,9 @@ impl ConstantCosts {
 }
 
 /// A lookup, which runs no model.
-const LOOKUP: DraftSource = DraftSource { has_model: false, sampled: false, in_one_pass: false };
+const LOOKUP: DraftTraits = DraftTraits { has_model: false, sampled: false, in_one_pass: false };
 /// A draft model that drafts its likeliest tokens.
-const MODEL: DraftSource = DraftSource { has_model: true, ..LOOKUP };
+const MODEL: DraftTraits = DraftTraits { has_model: true, ..LOOKUP };
 
 fn model_controller(machine: ConstantCosts) -> DepthController {
     let mut controller = DepthController::default();
@@ -127,7 +127,7 @@ fn parks_a_draft_that_is_never_accepted() {
 #[test]
 fn cold_first_passes_do_not_make_drafts_look_cheap() {
     let mut controller = DepthController::default();
-    controller.begin(0, DraftSource { sampled: true, ..MODEL });
+    controller.begin(0, DraftTraits { sampled: true, ..MODEL });
     controller.expect_cost(0, 0.05);
     let (mut time, mut tokens) = (0.0, 0.0);
     for round in 0..80 {
@@ -137,7 +137,7 @@ fn cold_first_passes_do_not_make_drafts_look_cheap() {
         let target_ms = 4.5 * warmth * [1.0, 1.4, 1.7][drafted];
         let ms = 0.4 * drafted as f64;
         controller.observe(&Observation {
-            work: vec![DraftWork { drafted, levels: drafted, read: 0, ms }],
+            work: vec![DraftWork { drafted, steps: drafted, read: 0, ms }],
             drafted_by: (drafted > 0).then_some(0),
             height: drafted,
             rows: 1 + drafted,
@@ -208,7 +208,7 @@ fn tests_replace_what_the_certainty_promised() {
     let mut controller = model_controller(FLAT);
     controller.expect_acceptance(0, MeasuredAcceptance { acceptance: 0.8, certainty: 0.8 });
     let rejected = |certainty| Observation {
-        work: vec![DraftWork { drafted: 1, levels: 1, ms: 3.0, ..DraftWork::default() }],
+        work: vec![DraftWork { drafted: 1, steps: 1, ms: 3.0, ..DraftWork::default() }],
         drafted_by: Some(0),
         height: 1,
         rows: 2,
@@ -295,7 +295,7 @@ fn a_draft_in_one_pass_grows_at_no_further_cost() {
     let costly = ConstantCosts { draft: 6.0, row: 0.0 };
     let drafted = |in_one_pass| {
         let mut controller = model_controller(costly);
-        controller.begin(0, DraftSource { in_one_pass, ..MODEL });
+        controller.begin(0, DraftTraits { in_one_pass, ..MODEL });
         let mut longest = 0;
         for round in 0..200 {
             let mut plan = controller.plan(0, request(8, 0, 1000));
@@ -309,7 +309,7 @@ fn a_draft_in_one_pass_grows_at_no_further_cost() {
             controller.observe(&Observation {
                 work: vec![DraftWork {
                     drafted,
-                    levels: drafted,
+                    steps: drafted,
                     ms: costly.draft * passes as f64,
                     ..DraftWork::default()
                 }],
@@ -339,7 +339,7 @@ fn parks_a_tree_without_a_profitable_row() {
         asked += usize::from(drafts);
         let propose_ms = if drafts { 3.0 } else { 0.0 };
         controller.observe(&Observation {
-            work: vec![DraftWork { levels: usize::from(drafts), ms: propose_ms, ..DraftWork::default() }],
+            work: vec![DraftWork { steps: usize::from(drafts), ms: propose_ms, ..DraftWork::default() }],
             rows: 1,
             target_ms: PLAIN,
             emitted: 1,
@@ -372,7 +372,7 @@ fn waits_before_reading_again_after_a_loss() {
         controller.observe(&Observation {
             work: vec![DraftWork {
                 drafted,
-                levels: drafted,
+                steps: drafted,
                 read,
                 ms: 3.0 * drafted as f64 + 0.4 * read as f64,
             }],
@@ -415,7 +415,7 @@ fn stops_reading_prompts_that_short_answers_do_not_repay() {
             let seen = Observation {
                 work: vec![DraftWork {
                     drafted,
-                    levels: drafted,
+                    steps: drafted,
                     read,
                     ms: machine.draft * drafted as f64 + 2.4 * read as f64,
                 }],
@@ -450,7 +450,7 @@ fn evaluates_a_free_draft_when_it_exists() {
         let accepted = if sure { kept } else { 0 };
         let tested = kept.min(accepted + 1);
         controller.observe(&Observation {
-            work: vec![DraftWork { drafted: asked, levels: asked, ms: 0.01, ..DraftWork::default() }],
+            work: vec![DraftWork { drafted: asked, steps: asked, ms: 0.01, ..DraftWork::default() }],
             drafted_by: (kept > 0).then_some(0),
             height: kept,
             rows: kept + 1,
@@ -483,7 +483,7 @@ fn an_unlikely_token_ends_a_draft_unless_it_was_sampled() {
         let machine = ConstantCosts { draft: 0.3, row: 0.02 };
         let mut controller = model_controller(machine);
         machine.speedup(&mut controller, 40, |round, position| (round + position) % 4 > 0);
-        controller.begin(0, DraftSource { sampled, ..MODEL });
+        controller.begin(0, DraftTraits { sampled, ..MODEL });
         let mut plan = controller.plan(0, request(MAX_DRAFT, 0, 1000));
         assert_eq!((plan.max_draft > 0, plan.should_continue(0.05)), (true, sampled));
     }
@@ -507,7 +507,7 @@ fn before_a_draft_model(first_has_model: bool) -> DepthController {
 fn round_of_the_first(has_model: bool, height: usize, accepted: usize) -> Observation {
     let ms = if has_model { 0.05 * PLAIN } else { 0.0 };
     Observation {
-        work: vec![DraftWork { drafted: height, levels: 1, read: 0, ms }, DraftWork::default()],
+        work: vec![DraftWork { drafted: height, steps: 1, read: 0, ms }, DraftWork::default()],
         drafted_by: Some(0),
         height,
         rows: 1 + height,

@@ -24,6 +24,8 @@ mod calibration;
 mod config;
 mod shape;
 
+use rand::RngCore;
+
 use super::ProposeContext;
 use super::chain::{GUESSES, after_guess, possible};
 use crate::depth::DraftPlan;
@@ -71,6 +73,8 @@ pub(super) fn chain_depth(shape: &TreeShape, plan: &DraftPlan, calibration: &Cal
 /// State of a growing tree.
 struct Growth<'a, 'd> {
     draft: TreeDraft<'d>,
+    shape: &'a TreeShape,
+    rng: &'a mut dyn RngCore,
     committed: &'a [TokenId],
     sampler: &'a Sampler,
     noise: Option<PositionNoise>,
@@ -104,6 +108,8 @@ pub(super) fn grow(
     let n_vocab = target.info().n_vocab;
     let mut growth = Growth {
         draft,
+        shape,
+        rng,
         committed,
         sampler,
         noise,
@@ -118,21 +124,18 @@ pub(super) fn grow(
         branches: Vec::new(),
         leaves: Vec::new(),
     };
-    growth.add_branch(None, 1.0, logits.to_vec(), 0, shape)?;
-    let mut draw = |growth: &mut Growth<'_, '_>, branch: usize| growth.draw_child(branch, rng);
+    growth.add_branch(None, 1.0, logits.to_vec())?;
     let outcome = match shape {
-        TreeShape::Static(_) => growth.by_level(shape, &mut draw),
-        TreeShape::Dynamic => growth.by_probability(shape, &mut draw),
+        TreeShape::Static(_) => growth.by_level(),
+        TreeShape::Dynamic => growth.by_probability(),
     };
     Ok((growth.tree, growth.pending, outcome.err()))
 }
 
-type Draw<'d> = dyn FnMut(&mut Growth<'_, '_>, usize) + 'd;
-
 impl Growth<'_, '_> {
     /// Repeatedly takes the step with the highest expected acceptance: draw a child, or read a batch of
     /// leaves.
-    fn by_probability(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
+    fn by_probability(&mut self) -> Result<()> {
         while self.tree.len() < self.plan.max_draft {
             let slot = self.best_slot();
             let first_acceptance = self.draft.calibration.first_child_acceptance();
@@ -142,11 +145,11 @@ impl Growth<'_, '_> {
                     if !self.plan.row_pays(value, self.tree.len()) {
                         break;
                     }
-                    draw(self, branch);
+                    self.draw_child(branch);
                 }
                 _ if front > 0.0 => {
                     if self.draft.chain.is_some() {
-                        self.follow_chain(shape)?;
+                        self.follow_chain()?;
                         continue;
                     }
                     let batch = self.take_batch(first_acceptance);
@@ -155,7 +158,7 @@ impl Growth<'_, '_> {
                         self.leaves.clear();
                         continue;
                     }
-                    self.read_batch(&batch, shape)?;
+                    self.read_batch(&batch)?;
                 }
                 _ => break,
             }
@@ -164,7 +167,7 @@ impl Growth<'_, '_> {
     }
 
     /// Gives every node of a level its number of children, as long as they pay off.
-    fn by_level(&mut self, shape: &TreeShape, draw: &mut Draw<'_>) -> Result<()> {
+    fn by_level(&mut self) -> Result<()> {
         let first_acceptance = self.draft.calibration.first_child_acceptance();
         let mut start = 0;
         loop {
@@ -176,7 +179,7 @@ impl Growth<'_, '_> {
                     if !self.plan.row_pays(value, self.tree.len()) {
                         break;
                     }
-                    draw(self, branch);
+                    self.draw_child(branch);
                 }
             }
             if self.tree.len() == self.plan.max_draft {
@@ -184,8 +187,8 @@ impl Growth<'_, '_> {
             }
             start = self.branches.len();
             let mut front = std::mem::take(&mut self.leaves);
+            front.retain(|leaf| self.shape.children_of(&self.ranks(Some(leaf.node))) > 0);
             front.truncate(self.rows_left());
-            front.retain(|leaf| shape.children_of(&self.ranks(Some(leaf.node))) > 0);
             if front.is_empty() {
                 return Ok(());
             }
@@ -194,7 +197,7 @@ impl Growth<'_, '_> {
                 if !self.batch_pays(batch, value) {
                     break;
                 }
-                self.read_batch(batch, shape)?;
+                self.read_batch(batch)?;
             }
         }
     }
@@ -256,20 +259,20 @@ impl Growth<'_, '_> {
     }
 
     /// Turns the leaves on the device's chain into branches, and drops the others.
-    fn follow_chain(&mut self, shape: &TreeShape) -> Result<()> {
+    fn follow_chain(&mut self) -> Result<()> {
         for leaf in std::mem::take(&mut self.leaves) {
             let (depth, token) = (self.tree.depth(leaf.node), self.tree.tokens()[leaf.node]);
             let Some((chain, _)) = &self.draft.chain else { continue };
             if let Some(logits) = after_guess(chain, depth, token) {
                 self.pending.nodes[leaf.node].row = Some(depth);
-                self.add_branch(Some(leaf.node), leaf.reach, logits, depth + 1, shape)?;
+                self.add_branch(Some(leaf.node), leaf.reach, logits)?;
             }
         }
         Ok(())
     }
 
     /// Reads leaves in one pass and turns them into branches.
-    fn read_batch(&mut self, batch: &[Leaf], shape: &TreeShape) -> Result<()> {
+    fn read_batch(&mut self, batch: &[Leaf]) -> Result<()> {
         let tokens: Vec<TokenId> = batch.iter().map(|leaf| self.tree.tokens()[leaf.node]).collect();
         let depths: Vec<usize> = batch.iter().map(|leaf| self.tree.depth(leaf.node)).collect();
         for (i, leaf) in batch.iter().enumerate() {
@@ -282,27 +285,22 @@ impl Growth<'_, '_> {
         self.rows += batch.len();
         self.levels = self.levels.max(depths.iter().map(|depth| depth + 1).max().unwrap_or(0));
         for (i, leaf) in batch.iter().enumerate() {
-            self.add_branch(Some(leaf.node), leaf.reach, logits.row(i).to_vec(), depths[i] + 1, shape)?;
+            self.add_branch(Some(leaf.node), leaf.reach, logits.row(i).to_vec())?;
         }
         Ok(())
     }
 
-    /// Creates a node's branch from the logits after it. Its children are at `depth`.
-    fn add_branch(
-        &mut self,
-        node: Option<usize>,
-        reach: f64,
-        mut logits: Vec<f32>,
-        depth: usize,
-        shape: &TreeShape,
-    ) -> Result<()> {
+    /// Creates the branch of a node, or of the root, from the logits after it.
+    fn add_branch(&mut self, node: Option<usize>, reach: f64, mut logits: Vec<f32>) -> Result<()> {
+        // The depth of its children.
+        let depth = node.map_or(0, |node| self.tree.depth(node) + 1);
         // q is defined on the target's vocabulary. Tokens that only one model has are impossible.
         logits.resize(self.n_vocab, f32::NEG_INFINITY);
         let window = self.sampler.window();
         let mut recent = self.committed[self.committed.len().saturating_sub(window)..].to_vec();
         recent.extend(self.tree.path(node));
-        let children_left = shape.children_of(&self.ranks(node));
-        let candidates = match shape {
+        let children_left = self.shape.children_of(&self.ranks(node));
+        let candidates = match self.shape {
             TreeShape::Dynamic => self.draft.calibration.config.candidates,
             TreeShape::Static(_) => children_left.max(GUESSES),
         };
@@ -347,7 +345,7 @@ impl Growth<'_, '_> {
     }
 
     /// Draws the next child of a branch into the tree.
-    fn draw_child(&mut self, branch: usize, rng: &mut dyn rand::RngCore) {
+    fn draw_child(&mut self, branch: usize) {
         let branch = &mut self.branches[branch];
         // The device drew the first children with these numbers.
         let depth = branch.node.map_or(0, |node| self.tree.depth(node) + 1);
@@ -368,7 +366,7 @@ impl Growth<'_, '_> {
                     branch.children_left = 0;
                     return;
                 }
-                let token = draw(rest.as_deref().unwrap_or(q), drawn.unwrap_or_else(|| unit(rng)));
+                let token = draw(rest.as_deref().unwrap_or(q), drawn.unwrap_or_else(|| unit(&mut *self.rng)));
                 let weight = f64::from(q[token as usize]);
                 let share = weight / *mass;
                 (*mass, *squares) = ((*mass - weight).max(0.0), (*squares - weight * weight).max(0.0));

@@ -196,6 +196,11 @@ impl Head {
         self.head.norms_states()
     }
 
+    /// Returns whether a level of a tree costs more the more rows it has: the head reads drafted tokens, one level a pass.
+    pub fn reads_levels(&self) -> bool {
+        self.head.reads_drafts() && !self.head.drafts_in_one_pass() && self.head.max_depth() > 1
+    }
+
     /// Returns the most tokens that one pass drafts.
     pub fn tokens_of_a_pass(&self) -> usize {
         if self.head.drafts_in_one_pass() { self.head.max_depth() } else { 1 }

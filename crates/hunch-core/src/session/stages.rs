@@ -12,7 +12,7 @@ use rand::RngCore;
 
 use super::MAX_DRAFT;
 use crate::depth::{
-    DepthController, DepthState, DraftPlan, DraftRequest, DraftSource, DraftWork, FREE_READ, Observation,
+    DepthController, DepthState, DraftPlan, DraftRequest, DraftTraits, DraftWork, FREE_READ, Observation,
 };
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
@@ -74,8 +74,8 @@ pub struct DroppedDraft {
 struct StageRun {
     /// Tokens drafted, before truncation.
     drafted: usize,
-    /// Levels of the draft, as [`DraftWork::levels`].
-    levels: usize,
+    /// Passes or tokens of the draft, as [`DraftWork::steps`].
+    steps: usize,
     /// Rows of each pass of its model.
     pass_rows: Vec<usize>,
     /// Committed tokens that its model had to read first.
@@ -86,8 +86,8 @@ struct StageRun {
 impl StageRun {
     /// Returns what the depth controller learns from it.
     fn work(&self) -> DraftWork {
-        let Self { drafted, levels, unread, took, .. } = *self;
-        DraftWork { drafted, levels, read: unread, ms: millis(took) }
+        let Self { drafted, steps, unread, took, .. } = *self;
+        DraftWork { drafted, steps, read: unread, ms: millis(took) }
     }
 }
 
@@ -192,13 +192,13 @@ impl<'a> Stages<'a> {
             match &mut self.depth {
                 Some(depth) => {
                     let has_model = stage.proposer.drafts_with_model();
-                    let source = DraftSource {
+                    let traits = DraftTraits {
                         has_model,
                         // Only a model's drafts are sampled.
                         sampled: has_model && !sampler.is_greedy(),
                         in_one_pass: stage.proposer.drafts_in_one_pass(),
                     };
-                    depth.begin(i, source);
+                    depth.begin(i, traits);
                 }
                 None if text_depends_on_drafts => stage.proposer.reset_stats(),
                 None => {}
@@ -513,12 +513,12 @@ impl ActiveStage<'_> {
         }
         let pass_rows = self.proposer.take_pass_log();
         // A model that drafts all tokens in one pass counts the levels of its draft.
-        let levels = match pass_rows.len() {
+        let steps = match pass_rows.len() {
             0 => tree.height(),
             _ if self.proposer.drafts_in_one_pass() => tree.height().max(1),
             passes => passes,
         };
-        (self.run.drafted, self.run.levels) = (tree.len(), levels);
+        (self.run.drafted, self.run.steps) = (tree.len(), steps);
         self.run.pass_rows.extend(pass_rows);
         Ok(Some(tree))
     }

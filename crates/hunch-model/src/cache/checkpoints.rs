@@ -515,3 +515,31 @@ impl Checkpoints {
 fn no_state() -> Error {
     Error::Internal("the layer has no states in this memory".into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a pass over `rows` rows after `cached` slots. Returns the checkpoint that it began with.
+    fn run(checkpoints: &mut Checkpoints, cached: usize, rows: usize) -> Option<usize> {
+        let plan = checkpoints.plan(&RowMask::causal(cached, rows)).unwrap();
+        checkpoints.host(0).unwrap();
+        checkpoints.advance(cached, rows);
+        plan.from
+    }
+
+    #[test]
+    fn states_of_a_failed_chain_are_not_used() {
+        let shape = DeltaShape { key_heads: 2, value_heads: 4, head_dim: 32, positions: 4, is_tiled: false };
+        let mut checkpoints = Checkpoints::new(shape, [true].into_iter());
+        assert_eq!(run(&mut checkpoints, 0, 10), None);
+        // After a rollback, a pass computes the state before it again and keeps it.
+        assert_eq!(run(&mut checkpoints, 8, 1), None);
+        let kept = checkpoints.plan(&RowMask::causal(8, 1)).unwrap().from;
+        assert!(kept.is_some());
+        run(&mut checkpoints, 8, 1);
+        checkpoints.forget_unfinished(8);
+        assert_eq!(checkpoints.restorable(8), 8);
+        assert_eq!(checkpoints.plan(&RowMask::causal(8, 1)).unwrap().from, None);
+    }
+}

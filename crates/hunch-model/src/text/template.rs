@@ -318,12 +318,11 @@ impl ChatTemplate {
         Ok((tokenizer.encode_with_literals(&text, options, &literals, cancelled)?, note))
     }
 
-    /// Returns the form in which the model writes calls of tools.
+    /// Returns the form in which the model writes calls of tools. Returns `None` if the template could not be run, which
+    /// may be temporary.
     ///
     /// # Errors
     /// The reason, if the template has no tools, or a form that is not supported.
-    ///
-    /// Returns `None` if the template could not be run, which may be temporary.
     pub fn tool_form(&self) -> Option<Result<ToolForm, String>> {
         let remedy = "Remove `tools`, or load another model.";
         let form = self.source.as_deref().and_then(ToolForm::of_template);
@@ -444,7 +443,7 @@ impl ChatTemplate {
         match &rendered {
             // A child that does not start counts as a crash, because the next start may take as long.
             Err(Failure::Crashed(problem)) => {
-                tracing::warn!("The chat template of the model failed: {problem}");
+                tracing::info!("The chat template of the model failed: {problem}");
                 state.crashes += 1;
                 state.crash.clone_from(problem);
                 state.crashed_at = Some(Instant::now());

@@ -1271,7 +1271,12 @@ tokens_of_a_pass: number,
 /**
  * Most tokens of a draft. `None` without a limit.
  */
-max_depth: number | null, };
+max_depth: number | null, 
+/**
+ * Costs of a level of a head's tree by its rows, ascending. Empty if a level costs as much as a token of a chain,
+ * whatever its rows. `None` if trees were not measured.
+ */
+tree?: Array<CostPoint>, };
 
 /**
  * Failure kinds that callers branch on. The list is closed: the window has a card for each.

@@ -404,16 +404,14 @@ export class ActiveConversation {
   }
 
   /** Shows a new conversation, because another store is in use. Without `keepsNumbers`, its conversations have other
-   * numbers. An answer that is not saved stays on screen. */
+   * numbers. An answer that is not saved stays on screen, as text of the new conversation. */
   leaveStore(keepsNumbers: boolean): void {
-    const stays = this.#thread.unsaved;
     if (!keepsNumbers) {
       this.#thinking.clear();
       this.#unsaved.clear();
-      this.#thread.id = null;
-      this.#thread.name = null;
     }
-    if (!stays) this.clear();
+    if (this.#thread.unsaved) this.#thread.detach();
+    else this.clear();
   }
 
   /** Opens a saved conversation. An answer being written continues. */

@@ -425,15 +425,20 @@ describe('rounds', () => {
 });
 
 describe('the landscape', () => {
+  const model = { method: 'draft-model', trees: true };
+  const head = { method: 'head', trees: true };
+  /** As earlier versions measured it. */
+  const headOfChains = { method: 'head', trees: false };
+
   it('is of a made-up machine until costs are measured', async () => {
     const { lab, asked } = openLab();
     await lab.landscape.open(null);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' } });
-    await lab.landscape.open(['draft-model']);
+    await lab.landscape.open([model]);
     expect(asked('landscape').at(-1)).toEqual({ machine: { kind: 'measured', drafter: null }, batch: 1, draft: { kind: 'chain' } });
     await lab.landscape.choose('measured');
     await lab.landscape.make({ rowCost: 0.2 });
-    await lab.landscape.open(['draft-model']);
+    await lab.landscape.open([model]);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up', row_cost: 0.2 } });
     await lab.landscape.share(8);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'made_up' }, batch: 8 });
@@ -473,12 +478,12 @@ describe('the landscape', () => {
     };
     const { lab, asked } = openLab({ lab_sessions: () => sessions, landscape });
     const shown = () => lab.landscape.points.map(({ message }) => message);
-    await lab.landscape.open(['draft-model', 'head']);
+    await lab.landscape.open([model, headOfChains]);
     expect(shown()).toEqual([1]);
     await lab.landscape.draftBy('head');
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'measured', drafter: 'head' } });
     expect(shown()).toEqual([2]);
-    // Trees of heads are not measured.
+    // The trees of this head were not measured.
     await lab.landscape.draftAs('tree');
     expect(lab.landscape.drafters).toEqual(['draft-model']);
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'measured', drafter: null } });
@@ -487,7 +492,7 @@ describe('the landscape', () => {
     await lab.landscape.choose('made_up');
     expect(shown()).toEqual([1, 2]);
     // Another model without a head.
-    await lab.landscape.open(['draft-model']);
+    await lab.landscape.open([model]);
     expect(lab.landscape.drafter).toBeNull();
   });
 
@@ -499,13 +504,15 @@ describe('the landscape', () => {
 
   it('offers the kinds of drafts whose costs are known', async () => {
     const { lab, asked } = openLab();
-    await lab.landscape.open(['head']);
+    await lab.landscape.open([headOfChains]);
     expect(lab.landscape.kinds).toEqual(['chain', 'lookup']);
     await lab.landscape.choose('made_up');
     expect(lab.landscape.kinds).toEqual(['chain', 'tree', 'lookup']);
     await lab.landscape.draftAs('tree');
     await lab.landscape.choose('measured');
     expect(asked('landscape').at(-1)).toMatchObject({ machine: { kind: 'measured' }, draft: { kind: 'chain' } });
+    await lab.landscape.open([head]);
+    expect(lab.landscape.kinds).toEqual(['chain', 'tree', 'lookup']);
     await lab.landscape.open([]);
     expect(lab.landscape.kinds).toEqual(['lookup']);
   });

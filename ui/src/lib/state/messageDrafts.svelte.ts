@@ -238,7 +238,7 @@ export class MessageDrafts {
     this.#typed = {};
     this.#files = {};
     this.#pinned = {};
-    // The engine has copied them with their old places.
+    // The preferences of the new store were not read, so these are still those of the old one.
     if (places.length === 0 && isSame(drafts, before.drafts)) for (const name in drafts) this.type(placeOf(name), '');
     if (places.length === 0 && isSame(draftFiles, before.draftFiles)) for (const name in draftFiles) this.attach(placeOf(name), []);
     // Texts of known places come first, because others are added to them.

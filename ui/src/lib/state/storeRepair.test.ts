@@ -22,7 +22,7 @@ const preset = (name: string, system = ''): Preset => ({ name, system, settings:
 const server = (address: string): ServerEntry => ({ address, key: 'absent', takes_key: true });
 const lastModels = { target: '/models/own.gguf', draft: null, context: null, name: 'Own', quantisation: 'Q4_K' };
 
-/** What a store holds next to conversations. */
+/** Contents of a store next to conversations. */
 interface Stored {
   preferences: Record<string, unknown>;
   servers: ServerEntry[];
@@ -58,8 +58,11 @@ class TroubledHost extends KeepingHost {
       case 'repair_store':
         this.calls.push([command, args]);
         this.repaired = (args['remedy'] as { type: string }).type !== 'stay_in_memory';
-        // The engine brings what the file lacks.
-        if (this.problem.in_memory) this.file.preferences = { ...this.first.preferences, ...this.file.preferences };
+        // The engine brings what the file lacks, without unsent text.
+        if (this.problem.in_memory) {
+          const brought = Object.entries(this.first.preferences).filter(([key]) => key !== 'drafts' && key !== 'draft_files');
+          this.file.preferences = { ...Object.fromEntries(brought), ...this.file.preferences };
+        }
         return { ...app.info, store_problem: this.repaired ? null : this.problem };
       case 'preferences':
         if (this.unreadable) throw { code: 'store', message: 'locked' };
@@ -257,7 +260,7 @@ describe('drafts and lists after a file that could not be opened was repaired', 
     expect(host.file.preferences['drafts']).toEqual({ new: 'before\n\ntyped meanwhile', c1: 'for the first of the file' });
   });
 
-  it('are moved too if the engine has copied them into a file without drafts', async () => {
+  it('go there too if the file has no drafts', async () => {
     const { chat, storeRepair, conversation, messageDrafts, settled, host } = await make({ file: file({}) });
     await chat.open(1);
     conversation.draft = 'typed meanwhile';

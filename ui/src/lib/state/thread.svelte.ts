@@ -88,6 +88,8 @@ export class Thread {
   readonly instructions = new Latest();
 
   #lastRequest: Promise<unknown> = Promise.resolve();
+  /** Turns of another store, without numbers. They come before the others. */
+  #detached: readonly Turn[] = [];
   #messages: readonly StoredMessage[] = [];
   #leaf: number | null = null;
   // Looked up, never drawn from.
@@ -134,7 +136,8 @@ export class Thread {
 
   /** `true` if an answer of any branch is not saved. */
   get unsaved(): boolean {
-    return [...this.#answers.values()].some(({ notKept }) => notKept !== null);
+    const answers = [...this.#detached.map(({ answer }) => answer), ...this.#answers.values()];
+    return answers.some(({ notKept }) => notKept !== null);
   }
 
   /** Returns `true` if a message belongs to this conversation. */
@@ -196,6 +199,21 @@ export class Thread {
     this.show();
   }
 
+  /** Keeps the shown turns as text of a new conversation, because another store is in use. There, their numbers may be
+   * those of other messages. */
+  detach(): void {
+    const shown = this.turns.filter(({ question }) => question !== null);
+    const detached = shown.map((turn) => ({ ...turn, question: null, answerId: null, questions: null, answers: null }));
+    this.#detached = [...this.#detached, ...detached];
+    this.#messages = [];
+    this.#leaf = null;
+    this.#answers.clear();
+    this.#keys.clear();
+    this.id = null;
+    this.name = null;
+    this.show();
+  }
+
   /** Discards the loaded answer, so that it can be fetched again. Returns its new turn. */
   forget(message: number): Turn | undefined {
     this.#answers.delete(message);
@@ -207,7 +225,7 @@ export class Thread {
   show(): void {
     const path = pathTo(this.#messages, this.#leaf);
     const refusedAfter = (answer: number | null) => this.refused.filter(({ after }) => after === answer).map(({ turn }) => turn);
-    const turns: Turn[] = refusedAfter(null);
+    const turns: Turn[] = [...this.#detached, ...refusedAfter(null)];
     for (const [at, question] of path.entries()) {
       if (question.role !== 'user') continue;
       const answer = path[at + 1];

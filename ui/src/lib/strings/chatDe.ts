@@ -284,7 +284,7 @@ export const chatDe: typeof chatEn = {
         label: 'Baumform',
         note: 'Zum Beispiel 3x2x1',
         unset: 'dynamisch',
-        allowed: (most) => `Gib Kinder je Ebene ein, zum Beispiel 3x2x1, jeweils 1 bis ${most}.`,
+        allowed: (most) => `Gib Kinder je Ebene ein, zum Beispiel 3x2x1 oder 3x2,1x1, jeweils höchstens ${most}.`,
       },
       exit_layer: {
         label: 'Ausstiegsschicht',

@@ -309,7 +309,7 @@ export const chatEn = {
         label: 'Tree shape',
         note: 'Such as 3x2x1',
         unset: 'dynamic',
-        allowed: (most: string) => `Enter children by level such as 3x2x1, each 1 to ${most}.`,
+        allowed: (most: string) => `Enter children by level such as 3x2x1 or 3x2,1x1, each at most ${most}.`,
       },
       exit_layer: {
         label: 'Exit layer',

@@ -111,6 +111,19 @@ describe('an answer that is not saved', () => {
     await conversation.open(7);
     expect(shown()).toEqual([['a', '', null]]);
   });
+
+  it('becomes text of a new conversation there, and is asked again without its numbers', async () => {
+    const { conversation, frame, host } = await notSaved();
+    host.say(2, ended);
+    frame();
+    conversation.leaveStore(true);
+    const [turn] = conversation.turns;
+    expect([conversation.id, turn?.question, turn?.answerId]).toEqual([null, null, null]);
+    await conversation.regenerate(turn!);
+    const request = { conversation: null, asking: { kind: 'question', parent: null, text: 'one' } };
+    expect(host.named('answer').at(-1)?.['request']).toMatchObject(request);
+    expect(conversation.turns.map(({ prompt }) => prompt)).toEqual(['one', 'one']);
+  });
 });
 
 describe('a question that waits for its models', () => {

@@ -22,9 +22,22 @@ export const siblingShares = { min: 0, max: 1, step: 0.05 } as const;
 type SurfaceKind = LabDraft['kind'];
 const surfaceKinds = ['chain', 'tree', 'lookup'] as const satisfies readonly SurfaceKind[];
 
+/** A drafter whose costs a measurement has. */
+interface MeasuredDrafter {
+  method: Method;
+  /** `true` if the costs of its trees are known. Earlier versions measured none of heads. */
+  trees: boolean;
+}
+
 /** Drafters whose costs a measurement has; null without a measurement. */
-export const measuredDrafters = (curve: CostCurve | null): readonly Method[] | null =>
-  curve && [...(curve.draft ? ['draft-model'] : []), ...curve.drafters.map(({ drafter }) => drafter)];
+export function measuredDrafters(curve: CostCurve | null): readonly MeasuredDrafter[] | null {
+  if (!curve) return null;
+  const others = curve.drafters.map(({ drafter, tree }) => ({
+    method: drafter,
+    trees: drafter !== 'head' || tree !== undefined,
+  }));
+  return [...(curve.draft ? [{ method: 'draft-model', trees: true }] : []), ...others];
+}
 
 /** A simulated server, and the numbers it was simulated with. */
 interface Simulation extends LabServing {
@@ -46,7 +59,7 @@ export class SpeedupLandscape {
   /** Drafter of measured costs; null for the draft model, or without one for another that was measured. */
   drafter = $state<Method | null>(null);
   /** Drafters whose costs were measured. */
-  #measuredDrafters = $state.raw<readonly Method[]>([]);
+  #measuredDrafters = $state.raw<readonly MeasuredDrafter[]>([]);
   /** Acceptance of a sibling of a tree. Set to the measured one of the answers, if there is any. */
   siblings = $state(0.5);
   /** The simulated server with its acceptance and batch; null before a simulation. */
@@ -71,14 +84,14 @@ export class SpeedupLandscape {
   }
 
   /** Reloads, because costs and answers may have changed. Falls back to a made-up machine without measured costs. */
-  async open(drafters: readonly Method[] | null): Promise<void> {
+  async open(drafters: readonly MeasuredDrafter[] | null): Promise<void> {
     const measured = drafters !== null;
     if (!measured) this.kind = 'made_up';
     else if (!this.#measured) this.kind = 'measured';
     this.#measured = measured;
     this.known = true;
     this.#measuredDrafters = drafters ?? [];
-    if (this.drafter !== null && !this.#measuredDrafters.includes(this.drafter)) this.drafter = null;
+    if (!this.#measuredDrafters.some(({ method }) => method === this.drafter)) this.drafter = null;
     this.#draftAsOffered();
     await Promise.all([this.#load(), this.#loadSessions()]);
   }
@@ -130,9 +143,10 @@ export class SpeedupLandscape {
     return surfaceKinds.filter((draft) => draft === 'lookup' || this.#draftersOf(draft).length > 0);
   }
 
-  /** Measured drafters of a kind of drafts. Trees of heads are not measured. */
+  /** Measured drafters of a kind of drafts. */
   #draftersOf(draft: SurfaceKind): readonly Method[] {
-    return this.#measuredDrafters.filter((drafter) => draft !== 'tree' || drafter !== 'head');
+    const known = this.#measuredDrafters.filter(({ trees }) => draft !== 'tree' || trees);
+    return known.map(({ method }) => method);
   }
 
   /** Chooses another kind of drafts if the costs of the chosen one are unknown. */
