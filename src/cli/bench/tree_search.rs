@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use hunch::bench::tree_search::{self, TreeSearch};
 use hunch_core::depth::MaxDraft;
+use hunch_core::propose::draft_tree::TreeShape;
 
 use super::drafts::{estimate, fixed_lengths};
 use super::{Prepared, WorkArgs};
@@ -34,7 +35,7 @@ pub(super) fn run(args: &TreeSearchArgs) -> Result<()> {
     let mut on_text = |done, total| progress.step("text", done, total);
     let found = tree_search::search(&mut models, &plan, &mut on_text)?;
     drop(progress);
-    let header = ["suite", "method", "draft", "--tree", "drafted", "tokens per pass", "over dynamic"];
+    let header = ["suite", "method", "draft", "tree", "drafted", "tokens per pass", "over dynamic"];
     let rows: Vec<_> = found.iter().flat_map(rows).collect();
     let mut out = std::io::stdout().lock();
     writeln!(
@@ -54,12 +55,14 @@ pub(super) fn run(args: &TreeSearchArgs) -> Result<()> {
 }
 
 fn rows(search: &TreeSearch) -> impl Iterator<Item = Vec<String>> + '_ {
-    search.shapes.iter().map(|shape| {
+    let chain = TreeShape::by_level(vec![1; search.nodes]);
+    search.shapes.iter().map(move |shape| {
+        let name = if shape.shape == chain { "chain".to_owned() } else { shape.shape.to_string() };
         vec![
             search.suite.clone(),
             search.method.to_string(),
             search.nodes.to_string(),
-            shape.shape.to_string(),
+            name,
             format!("{:.1}", shape.drafted),
             estimate(shape.tokens, ""),
             shape.ahead.map_or_else(|| "-".into(), |ahead| estimate(ahead, "+")),
