@@ -203,9 +203,9 @@ struct Predicted {
     operations: Option<f64>,
 }
 
-/// Returns the acceptance of a node, by depth and rank.
-fn falling(alpha: f64, siblings: f64) -> impl Fn(usize, usize) -> f64 {
-    move |_, rank| alpha * siblings.powi(rank as i32)
+/// Returns the acceptance of a node, by depth and rank. Drafts have no nodes from `max_depth` on.
+fn falling(alpha: f64, siblings: f64, max_depth: usize) -> impl Fn(usize, usize) -> f64 {
+    move |depth, rank| if depth < max_depth { alpha * siblings.powi(rank as i32) } else { 0.0 }
 }
 
 impl<'a> Prediction<'a> {
@@ -214,17 +214,22 @@ impl<'a> Prediction<'a> {
     /// The shapes are the same at every alpha. A shape gains tokens with alpha at the same cost, so its speedup rises,
     /// and so does the best speedup of all shapes.
     fn new(costs: &'a MachineCosts, batch: usize, siblings: f64, alphas: &[f64]) -> Self {
+        let max_depth = costs.max_depth;
+        // A drafter of few levels may still draft many siblings.
+        let most_nodes = if siblings > 0.0 { MAX_DRAFT } else { max_depth };
         let shapes = |nodes| {
-            let trees = alphas.iter().map(|alpha| ExpectedTree::best(nodes, falling(*alpha, siblings)));
+            let best = |alpha: &f64| ExpectedTree::best(nodes, falling(*alpha, siblings, max_depth));
             let mut shapes: Vec<ExpectedTree> = Vec::new();
-            for tree in trees {
+            for tree in alphas.iter().map(best).filter(|tree| tree.height() <= max_depth) {
                 if !shapes.iter().any(|shape| shape.has_shape_of(&tree)) {
                     shapes.push(tree);
                 }
             }
             shapes
         };
-        Self { costs, batch, siblings, shapes: (1..=costs.max_depth).map(shapes).collect() }
+        // Siblings that are accepted almost never leave no tree of so few levels.
+        let shapes = (1..=most_nodes).map(shapes).take_while(|shapes| !shapes.is_empty()).collect();
+        Self { costs, batch, siblings, shapes }
     }
 
     /// Predicts a round with the fastest shape of `nodes` tokens.
@@ -235,7 +240,7 @@ impl<'a> Prediction<'a> {
 
     fn round(&self, alpha: f64, shape: &ExpectedTree) -> Predicted {
         let MachineCosts { draft, target, operations, .. } = self.costs;
-        let tree = shape.with_acceptance(falling(alpha, self.siblings));
+        let tree = shape.with_acceptance(falling(alpha, self.siblings, self.costs.max_depth));
         let tokens = tree.tokens();
         let levels = tree.draft_rows();
         let cost = draft.round(&levels, self.batch) + target.at(self.batch * (tree.len() + 1));
@@ -315,7 +320,7 @@ pub fn landscape(costs: &MachineCosts, batch: u32, draft: LabDraft) -> Result<La
     let costs = &costs.clone().drafting(draft);
     let alphas: Vec<f64> = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS)).collect();
     let prediction = Prediction::new(costs, batch as usize, siblings, &alphas);
-    let depths = costs.max_depth;
+    let depths = prediction.shapes.len();
     let row = |alpha: &f64| (1..=depths).map(|nodes| prediction.at(*alpha, nodes)).collect();
     let rounds: Vec<Vec<Predicted>> = alphas.iter().map(row).collect();
     let grid = |of: fn(&Predicted) -> f64| rounds.iter().map(|row| row.iter().map(of).collect()).collect();
@@ -421,7 +426,13 @@ mod tests {
         let in_one_pass = of(vec![point(1, 5.0), point(4, 6.0)], 4, Vec::new());
         assert!((in_one_pass.draft.round(&[1, 3, 5, 5], 1) - 0.3).abs() < 1e-12);
         let shown = landscape(&by_level, 1, draft).unwrap();
-        let chain = MachineCosts { draft: DraftCost::Levels(PassCost::flat()), ..by_level };
+        let chain = MachineCosts { draft: DraftCost::Levels(PassCost::flat()), ..by_level.clone() };
+        // Four levels hold trees of 15 tokens, which yield more than the longest chain.
+        assert_eq!(shown.depths.len(), MAX_DRAFT);
+        assert!(shown.tokens[25][14] > shown.tokens[25][3]);
+        assert!(shown.tokens[50].iter().all(|tokens| *tokens <= 5.0), "{:?}", shown.tokens[50]);
+        let rare = landscape(&by_level, 1, LabDraft::Tree { siblings: 1e-200 }).unwrap();
+        assert!((4..MAX_DRAFT).contains(&rare.depths.len()), "{:?}", rare.depths);
         assert!(shown.tokens[10][3] > landscape(&chain, 1, LabDraft::Chain).unwrap().tokens[10][3]);
         assert_eq!((shown.drafter, shown.draft_cost), (Some(Method::Head), 0.2));
     }
