@@ -112,6 +112,17 @@ describe('find in the conversation', () => {
     expect(await calls(page, 'stop_generation')).toEqual([]);
   });
 
+  it('stays open while the conversation continues', async () => {
+    const page = await conversation({ speed: 'instant' });
+    await page.keyboard.press('Control+f');
+    await page.keyboard.type('lamp');
+    await ask(page, 'And of the last lamp?');
+    await page.getByTestId('turn').nth(2).waitFor();
+    // The question has a lamp too.
+    await expect.poll(async () => (await marked(page, 'find')).length).toBeGreaterThan(8);
+    expect(await page.getByTestId('find-bar').count()).toBe(1);
+  });
+
   it('selects the match where text cannot be marked', async () => {
     const page = await hunch.open({ replay: 'fixture-story' });
     await page.addInitScript(() => void Reflect.deleteProperty(CSS, 'highlights'));

@@ -122,6 +122,11 @@ export class ActiveConversation {
     return () => thread.place;
   }
 
+  /** Identity of the conversation on screen. A new one keeps it when it gets its number. */
+  get identity(): object {
+    return this.#thread;
+  }
+
   /** Instructions for the whole conversation. */
   get system(): string {
     return this.#systemOf(this.#thread);
