@@ -167,16 +167,18 @@ impl Engine {
     ) -> Result<()> {
         let compute = self.compute.clone();
         let work = move |models: &mut Option<Models>, stopped: &dyn Fn() -> bool| {
-            let existing = plan.without_missing_drafters();
-            let are_loaded = |models: &Models| are_loaded(models, &plan) || are_loaded(models, &existing);
-            if !models.as_ref().is_some_and(are_loaded) {
-                let make_room = make_room(models.is_some())?;
-                if (&existing.draft, &existing.head) != (&plan.draft, &plan.head) {
-                    tracing::warn!(
-                        "The file of a drafter no longer exists, so its target answers without it."
-                    );
+            let have = |plan: &LoadPlan, models: &Option<Models>| {
+                models.as_ref().is_some_and(|models| are_loaded(models, plan))
+            };
+            if !have(&plan, models) {
+                let existing = plan.without_missing_drafters();
+                if !have(&existing, models) {
+                    let make_room = make_room(models.is_some())?;
+                    if (&existing.draft, &existing.head) != (&plan.draft, &plan.head) {
+                        tracing::warn!("The file of a drafter is gone, so its target answers without it.");
+                    }
+                    load(models, &existing, make_room, &compute)?;
                 }
-                load(models, &existing, make_room, &compute)?;
             }
             work(models.as_mut().ok_or(Error::NoModel)?, stopped)
         };

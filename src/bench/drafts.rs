@@ -115,15 +115,8 @@ fn report(
     texts: &[Vec<DraftQuality>],
     rival: Option<&[Vec<DraftQuality>]>,
 ) -> DraftsReport {
-    let figure = |of: fn(&DraftQuality) -> f64| figures(texts, |draft| Some(of(draft)));
     let overlap = |of: fn(Overlap) -> f64| mean_of_texts(&figures(texts, |draft| draft.overlap.map(of)));
-    let mean = |of| mean_of_texts(&figure(of)).unwrap_or_default();
-    let ahead = rival.and_then(|rival| {
-        let pairs = |(own, other): (&Vec<DraftQuality>, &Vec<DraftQuality>)| {
-            own.iter().zip(other).map(|(own, other)| own.tokens - other.tokens).collect()
-        };
-        mean_of_texts(&texts.iter().zip(rival).map(pairs).collect::<Vec<_>>())
-    });
+    let mean = |of: fn(&DraftQuality) -> f64| mean(texts, of);
     DraftsReport {
         suite: suite.into(),
         method: config.method,
@@ -133,18 +126,28 @@ fn report(
         drafted: mean(|draft| draft.nodes as f64).mean,
         depth: mean(|draft| draft.depth as f64).mean,
         tokens: mean(|draft| draft.tokens),
-        ahead,
+        ahead: rival.and_then(|rival| ahead(texts, rival)),
         acceptance: overlap(|overlap| overlap.acceptance),
         likeliest: overlap(|overlap| overlap.likeliest),
         matching: overlap(|overlap| overlap.matching),
     }
 }
 
+/// Returns the mean of a figure over all positions.
+pub(super) fn mean(texts: &[Vec<DraftQuality>], of: impl Fn(&DraftQuality) -> f64) -> Estimate {
+    mean_of_texts(&figures(texts, |draft| Some(of(draft)))).unwrap_or_default()
+}
+
+/// Returns the mean difference in expected tokens to other drafts at the same positions.
+pub(super) fn ahead(own: &[Vec<DraftQuality>], rival: &[Vec<DraftQuality>]) -> Option<Estimate> {
+    let pairs = |(own, other): (&Vec<DraftQuality>, &Vec<DraftQuality>)| {
+        own.iter().zip(other).map(|(own, other)| own.tokens - other.tokens).collect()
+    };
+    mean_of_texts(&own.iter().zip(rival).map(pairs).collect::<Vec<_>>())
+}
+
 /// Returns a figure of every position that has it, by text.
-pub(super) fn figures(
-    texts: &[Vec<DraftQuality>],
-    of: impl Fn(&DraftQuality) -> Option<f64>,
-) -> Vec<Vec<f64>> {
+fn figures(texts: &[Vec<DraftQuality>], of: impl Fn(&DraftQuality) -> Option<f64>) -> Vec<Vec<f64>> {
     texts.iter().map(|text| text.iter().filter_map(&of).collect()).collect()
 }
 

@@ -8,8 +8,8 @@
 
 use serde::Serialize;
 
-use crate::bench::drafts::{EVERY, figures, plain_text};
-use crate::bench::figures::{Estimate, mean_of_texts};
+use crate::bench::drafts::{EVERY, ahead, mean, plain_text};
+use crate::bench::figures::Estimate;
 use crate::bench::runner::BenchPlan;
 use crate::bench::{MethodConfig, Suite};
 use crate::engine::WallClock;
@@ -144,40 +144,34 @@ pub fn search(
                 done += 1;
             }
         }
-        let mut probed: Option<(Method, TreeAcceptance, usize)> = None;
-        for &(config, nodes) in &configs {
-            let mut drafts = |shape: &TreeShape, config: MethodConfig, texts: &[Text]| {
-                let evaluate = |text: &Text| {
-                    let mut generation = plan.generation(config, text.run);
-                    generation.options.tree = shape.clone();
-                    evaluate_drafts(models, (&text.prompt, &text.answer), EVERY, &generation, &clock)
-                };
-                texts.iter().map(evaluate).collect::<Result<Vec<_>>>()
+        let mut drafts = |shape: &TreeShape, config: MethodConfig, texts: &[Text]| {
+            let evaluate = |text: &Text| {
+                let mut generation = plan.generation(config, text.run);
+                generation.options.tree = shape.clone();
+                evaluate_drafts(models, (&text.prompt, &text.answer), EVERY, &generation, &clock)
             };
-            let (acceptance, places) = match &probed {
-                Some((method, acceptance, places)) if *method == config.method => {
-                    (acceptance.clone(), *places)
-                }
-                _ => {
-                    let longest = MethodConfig { max_draft: MaxDraft::Fixed(MAX_DRAFT as u32), ..config };
-                    let drafts = drafts(&probe(), longest, &searched)?.concat();
-                    (TreeAcceptance::of(&drafts), drafts.len())
-                }
-            };
-            let shapes = [TreeShape::Dynamic, TreeShape::by_level(vec![1; nodes]), acceptance.best(nodes)];
-            let qualities =
-                shapes.iter().map(|shape| drafts(shape, config, &others)).collect::<Result<Vec<_>>>()?;
-            let reports = shapes.into_iter().zip(&qualities);
-            found.push(TreeSearch {
-                suite: suite.name.clone(),
-                method: config.method,
-                nodes,
-                searched: places,
-                evaluated: qualities[0].iter().map(Vec::len).sum(),
-                shapes: reports.map(|(shape, own)| report(shape, own, &qualities[0])).collect(),
-                acceptance: acceptance.clone(),
-            });
-            probed = Some((config.method, acceptance, places));
+            texts.iter().map(evaluate).collect::<Result<Vec<_>>>()
+        };
+        for of_method in configs.chunk_by(|(a, _), (b, _)| a.method == b.method) {
+            let longest = MethodConfig { max_draft: MaxDraft::Fixed(MAX_DRAFT as u32), ..of_method[0].0 };
+            let probed = drafts(&probe(), longest, &searched)?.concat();
+            let acceptance = TreeAcceptance::of(&probed);
+            for &(config, nodes) in of_method {
+                let shapes =
+                    [TreeShape::Dynamic, TreeShape::by_level(vec![1; nodes]), acceptance.best(nodes)];
+                let qualities =
+                    shapes.iter().map(|shape| drafts(shape, config, &others)).collect::<Result<Vec<_>>>()?;
+                let reports = shapes.into_iter().zip(&qualities);
+                found.push(TreeSearch {
+                    suite: suite.name.clone(),
+                    method: config.method,
+                    nodes,
+                    searched: probed.len(),
+                    evaluated: qualities[0].iter().map(Vec::len).sum(),
+                    shapes: reports.map(|(shape, own)| report(shape, own, &qualities[0])).collect(),
+                    acceptance: acceptance.clone(),
+                });
+            }
         }
     }
     Ok(found)
@@ -193,14 +187,16 @@ fn check(plan: &BenchPlan) -> Result<Vec<(MethodConfig, usize)>> {
     if plan.options.tree != TreeShape::Dynamic {
         return Err(Error::invalid("The search tries its own trees. Leave out --tree."));
     }
-    let drafting = plan.configs.iter().filter(|config| config.method != Method::Plain);
-    if drafting.clone().next().is_none() {
+    let drafting: Vec<MethodConfig> =
+        plan.configs.iter().copied().filter(|config| config.method != Method::Plain).collect();
+    if drafting.is_empty() {
         return Err(Error::invalid(
             "No loaded model drafts trees. Name a draft model with --draft, or a head with --head.",
         ));
     }
     drafting
-        .map(|&config| {
+        .into_iter()
+        .map(|config| {
             if !drafts_trees(config.method) {
                 return Err(Error::invalid(format!(
                     "{} drafts no trees. Choose draft-tree or head-tree.",
@@ -231,19 +227,12 @@ fn probe() -> TreeShape {
 }
 
 fn report(shape: TreeShape, own: &[Vec<DraftQuality>], dynamic: &[Vec<DraftQuality>]) -> ShapeReport {
-    let mean = |of: fn(&DraftQuality) -> f64| {
-        mean_of_texts(&figures(own, |draft| Some(of(draft)))).unwrap_or_default()
-    };
-    let pairs = |(own, other): (&Vec<DraftQuality>, &Vec<DraftQuality>)| {
-        own.iter().zip(other).map(|(own, other)| own.tokens - other.tokens).collect()
-    };
-    let ahead = (shape != TreeShape::Dynamic)
-        .then(|| mean_of_texts(&own.iter().zip(dynamic).map(pairs).collect::<Vec<_>>()));
+    let ahead = if shape == TreeShape::Dynamic { None } else { ahead(own, dynamic) };
     ShapeReport {
         shape,
-        drafted: mean(|draft| draft.nodes as f64).mean,
-        tokens: mean(|draft| draft.tokens),
-        ahead: ahead.flatten(),
+        drafted: mean(own, |draft| draft.nodes as f64).mean,
+        tokens: mean(own, |draft| draft.tokens),
+        ahead,
     }
 }
 

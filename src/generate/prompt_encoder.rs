@@ -37,13 +37,18 @@ pub struct ToolMarkers {
     pub tokens: Vec<TokenId>,
 }
 
-/// Returns a value that is kept once it was read. `None` if reading it failed.
-fn known<T>(cell: &OnceLock<T>, read: impl FnOnce() -> Option<T>) -> Option<&T> {
-    if cell.get().is_none() {
-        let value = read()?;
-        return Some(cell.get_or_init(|| value));
+/// Returns a value that is kept once it was read.
+///
+/// # Errors
+/// The errors of `read`, which is tried again by the next call.
+fn known<T, E>(cell: &OnceLock<T>, read: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+    match cell.get() {
+        Some(known) => Ok(known),
+        None => {
+            let value = read()?;
+            Ok(cell.get_or_init(|| value))
+        }
     }
-    cell.get()
 }
 
 impl PromptEncoder {
@@ -71,14 +76,7 @@ impl PromptEncoder {
     /// # Errors
     /// The errors of [`FormatCompiler`].
     pub fn constraint(&self, format: &AnswerFormat, answer_start: usize) -> Result<Arc<dyn Constraint>> {
-        let formats = match self.formats.get() {
-            Some(formats) => formats,
-            None => {
-                let built = FormatCompiler::new(&self.tokenizer)?;
-                self.formats.get_or_init(|| built)
-            }
-        };
-        formats.compile(format, answer_start)
+        known(&self.formats, || FormatCompiler::new(&self.tokenizer))?.compile(format, answer_start)
     }
 
     /// Tokenises a prompt. `thinking` sets the template's switch for reasoning. Also returns a note for the user about the chat template. Once `stopped`
@@ -192,13 +190,13 @@ impl PromptEncoder {
 
     /// Returns the switches for reasoning that the target's chat template reads. None if it cannot be run now.
     pub fn thinking_switches(&self) -> ThinkingSwitches {
-        known(&self.switches, || self.template.thinking_switches()).copied().unwrap_or_default()
+        known(&self.switches, || self.template.thinking_switches().ok_or(())).copied().unwrap_or_default()
     }
 
     /// Returns whether the target thinks before every answer, as far as its chat template shows it. See
     /// [`ChatTemplate::always_thinks`].
     pub fn always_thinks(&self) -> bool {
-        known(&self.always_thinks, || self.template.always_thinks()).copied().unwrap_or_default()
+        known(&self.always_thinks, || self.template.always_thinks().ok_or(())).copied().unwrap_or_default()
     }
 
     /// Returns how the model marks calls of tools.
@@ -214,12 +212,12 @@ impl PromptEncoder {
             let tokens = (0..self.tokenizer.vocab_size() as TokenId).filter(is_marker).collect();
             ToolMarkers { form, tokens }
         };
-        match known(&self.tools, || Some(self.template.tool_form()?.map(markers))) {
-            Some(Ok(markers)) => Ok(markers),
-            Some(Err(reason)) => Err(Error::invalid(reason.clone())),
-            None => Err(Error::invalid(
-                "The chat template of this model could not be run. Try again in a minute.",
-            )),
+        let read = || self.template.tool_form().map(|form| form.map(markers));
+        let not_now =
+            || Error::invalid("The chat template of this model could not be run. Try again in a minute.");
+        match known(&self.tools, || read().ok_or_else(not_now))? {
+            Ok(markers) => Ok(markers),
+            Err(reason) => Err(Error::invalid(reason.clone())),
         }
     }
 

@@ -23,7 +23,7 @@ pub(super) struct SharedModels {
     pub(super) device: &'static str,
     /// Predicted times of passes.
     pub(super) cost_priors: CostPriors,
-    /// Measured acceptance of the draft model, if it was measured.
+    /// Acceptance of the draft model, if it was measured.
     pub(super) acceptance: Option<MeasuredAcceptance>,
     /// Sentence on replacements of kernels for the target.
     pub(super) target_note: Option<String>,

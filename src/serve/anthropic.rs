@@ -250,10 +250,11 @@ fn refuse_unsupported(fields: &mut Fields) -> Result<(), Failure> {
 /// Returns whether edits of the context only clear it. Chat templates leave out earlier thoughts, and old results of tools
 /// are cleared to save tokens.
 fn only_clears(management: &Value) -> bool {
-    let kind = |edit: &Value| edit["type"].as_str().unwrap_or_default().to_owned();
-    let clears = |kind: String| kind.starts_with("clear_thinking_") || kind.starts_with("clear_tool_uses_");
-    let edits = management["edits"].as_array();
-    is_nothing(management) || edits.is_some_and(|edits| edits.iter().all(|edit| clears(kind(edit))))
+    let clears = |edit: &Value| {
+        let kind = edit["type"].as_str().unwrap_or_default();
+        kind.starts_with("clear_thinking_") || kind.starts_with("clear_tool_uses_")
+    };
+    is_nothing(management) || management["edits"].as_array().is_some_and(|edits| edits.iter().all(clears))
 }
 
 /// Reads model, system prompt, tools and messages. A last message of the assistant is the start of the answer.

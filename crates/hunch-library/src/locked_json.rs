@@ -1,7 +1,7 @@
 //! JSON files that the window and the command line both write. A lock prevents lost updates, and atomic
 //! replacement prevents partial reads. A corrupt file is treated as missing.
 
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use super::text_file;
 use hunch_error::{Error, Result};
 use hunch_model::atomic_file;
 use hunch_model::file_lock::FileLock;
+use hunch_model::input_file;
 
 /// Longest time to wait for the lock. Updates take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -20,7 +21,10 @@ const MOST_BYTES: u64 = 16 << 20;
 
 /// Reads the value, or its default if the file is missing or corrupt.
 pub(super) fn read<T: DeserializeOwned + Default>(path: &Path) -> T {
-    let text = text_file::read_up_to(path, MOST_BYTES);
+    parsed(text_file::read_up_to(path, MOST_BYTES))
+}
+
+fn parsed<T: DeserializeOwned + Default>(text: Option<String>) -> T {
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
@@ -33,12 +37,15 @@ pub(super) fn update<T: DeserializeOwned + Default + Serialize>(
     change: impl FnOnce(&mut T),
 ) -> Result<()> {
     let _lock = lock(path)?;
-    // A file that cannot be read now may be intact, and must not be replaced.
-    let mut value: T = match std::fs::File::open(path).and_then(|mut file| file.read(&mut [0])) {
-        Err(source) if source.kind() != ErrorKind::NotFound => {
-            return Err(Error::Io { action: "read", path: path.to_path_buf(), source });
+    let mut value: T = match input_file::regular(path) {
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => T::default(),
+        // A file that cannot be read now may be intact, and must not be replaced.
+        found => {
+            found?;
+            let read = |source| Error::Io { action: "read", path: path.to_path_buf(), source };
+            let text = input_file::read(path, MOST_BYTES).map_err(read)?.and_then(input_file::text);
+            parsed(text)
         }
-        _ => read(path),
     };
     change(&mut value);
     let text = serde_json::to_string(&value)

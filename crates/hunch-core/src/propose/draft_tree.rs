@@ -16,8 +16,8 @@
 //! of the same tree. The rows of the accepted path are kept.
 //!
 //! A device that chooses tokens runs a chain before the tree grows, which waits once. Nodes of that chain can have
-//! children, others cannot: reading them would wait for each batch. A fixed shape is
-//! what the user asked for, so it grows in batches there too.
+//! children, others cannot: reading them would wait for each batch. A fixed shape is what the user asked for, so it
+//! grows in batches there too.
 
 mod branch;
 mod calibration;

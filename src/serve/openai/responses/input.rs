@@ -142,7 +142,7 @@ impl Reader<'_> {
         match &mut self.answer {
             // As in chats, an answer has one text.
             Some(answer) if role == Role::Assistant => {
-                // A message that went on after a call is one text.
+                // A message that continues after a call is one text.
                 if answer.calls.is_empty() && !answer.text.is_empty() && !text.is_empty() {
                     answer.text += "\n\n";
                 }
