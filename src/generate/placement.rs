@@ -4,8 +4,9 @@
 use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_model::decoder::{Backend, Decoder};
+use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DraftDevice};
+use hunch_model::execution::Backend;
 use hunch_model::pass_timer::{PassTimer, TimingObserver, seconds_of};
 
 /// Most bytes of weights of a draft model that is timed on both devices.

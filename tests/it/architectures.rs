@@ -9,8 +9,9 @@ use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, St
 use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
 use hunch_library::fit::Footprint;
-use hunch_model::decoder::{Backend, Decoder, Execution};
+use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, DeviceChoice, KvType};
+use hunch_model::execution::{Backend, Execution};
 use hunch_model::gguf::{Gguf, WeightType};
 use hunch_model::low_bit;
 use hunch_model::metal::selftest::KernelPart;

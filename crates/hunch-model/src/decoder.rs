@@ -2,26 +2,23 @@
 //!
 //! Architectures differ only in their [`ModelSpec`]. Device code belongs to the executors.
 
+mod warm_up;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::{Compute, KvType};
+use crate::execution::{Backend, Execution};
 use crate::executor::{Draw, Executor, LAYER, LayerStep, SequenceExecutor, Wanted};
-use crate::gguf::{Gguf, TensorInfo};
-use crate::metal::convert::{Conversion, conversions};
 use crate::metal::costs::PassSize;
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
-use crate::metal::selftest::{KernelPart, SelfTest, SelfTestRecord};
 use crate::metal_executor::MetalExecutor;
-use crate::pass_timer::{PassTimer, TimingObserver, seconds_of};
 use crate::spec::{ModelSpec, STATE_STEP};
 use crate::weights::{Embedding, WeightFile};
-use hunch_core::limits::MAX_ROWS;
 use hunch_core::model::{
     ChainDraws, DeviceChain, DraftWindow, ExpertUse, LanguageModel, LayerPlan, LogitRows, ModelInfo,
     ModelMemory, RowLayout, Step, StepOutput,
@@ -29,156 +26,8 @@ use hunch_core::model::{
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_kernels::{RowMask, WeightMatrix, WeightType, Window};
-
-/// Code that executes the passes of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// Our CPU kernels. Rows are invariant.
-    Cpu,
-    /// Our Metal kernels. Rows are invariant by design, which is tested on a simulated GPU.
-    Metal,
-    /// candle's operations. Rows of passes of different sizes may differ in their last bits.
-    Candle {
-        /// Why our Metal kernels do not run the model, if it is on a GPU with kernels.
-        obstacle: Option<String>,
-    },
-}
-
-impl Backend {
-    /// Returns what executes models on a device, if their shapes have kernels.
-    pub fn usual(compute: &Compute) -> Self {
-        match compute.kernels() {
-            Some(_) => Self::Metal,
-            None if compute.device().is_cpu() => Self::Cpu,
-            None => Self::Candle { obstacle: None },
-        }
-    }
-
-    /// Returns the rows of a pass over a prompt.
-    pub fn prefill_rows(&self) -> usize {
-        match self {
-            Self::Cpu => CPU_PREFILL_ROWS,
-            Self::Metal | Self::Candle { .. } => METAL_PREFILL_ROWS,
-        }
-    }
-
-    /// Returns the number type of caches. Only those of the CPU kernels can be chosen.
-    pub fn kv(&self, on_cpu: KvType) -> KvType {
-        match self {
-            Self::Cpu => on_cpu,
-            Self::Metal => KvType::F16,
-            Self::Candle { .. } => KvType::F32,
-        }
-    }
-
-    /// Returns `true` if the logits of a row do not depend on the rows of its pass.
-    pub fn is_row_invariant(&self) -> bool {
-        !matches!(self, Self::Candle { .. })
-    }
-}
-
-/// Code that runs a model on a device, and replacements of kernels that failed the self-test.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Execution {
-    /// Code that executes the passes.
-    pub backend: Backend,
-    /// Weights that are converted, because the product kernel of their type failed.
-    pub conversions: Vec<Conversion>,
-    /// Problem of the kernel that chooses drafted tokens. The CPU chooses them instead.
-    pub choice_problem: Option<String>,
-    /// Problem of products in one dispatch. Each then has its own.
-    pub joined_problem: Option<String>,
-}
-
-impl Execution {
-    fn on(backend: Backend) -> Self {
-        Self { backend, conversions: Vec::new(), choice_problem: None, joined_problem: None }
-    }
-
-    /// Chooses the code that runs a model. Runs the self-test of a GPU if there is no record of it.
-    pub fn of(gguf: &Gguf, spec: &ModelSpec, compute: &Compute) -> Self {
-        let execution = Self::by(gguf, spec, compute, |compute| compute.self_test());
-        let (Backend::Metal, Some(kernels)) = (&execution.backend, compute.kernels()) else {
-            return execution;
-        };
-        let problem = |dtype| SelfTest::problem_of_experts(kernels, dtype);
-        match MetalExecutor::expert_types(gguf).into_iter().find_map(problem) {
-            Some(problem) => Self::on(Backend::Candle { obstacle: Some(problem) }),
-            None => execution,
-        }
-    }
-
-    /// Predicts how a device would run a model. Without a record of the self-test, all kernels count as right.
-    pub fn expected(gguf: &Gguf, spec: &ModelSpec, compute: &Compute) -> Self {
-        Self::by(gguf, spec, compute, |compute| compute.known_self_test())
-    }
-
-    fn by(
-        gguf: &Gguf,
-        spec: &ModelSpec,
-        compute: &Compute,
-        test: impl FnOnce(&Compute) -> Option<Arc<SelfTestRecord>>,
-    ) -> Self {
-        let usual = Backend::usual(compute);
-        if usual != Backend::Metal {
-            return Self::on(usual);
-        }
-        let candle = |obstacle| Self::on(Backend::Candle { obstacle: Some(obstacle) });
-        if let Some(obstacle) = MetalExecutor::obstacle(gguf, spec) {
-            return candle(obstacle);
-        }
-        let Some(record) = test(compute) else { return Self::on(Backend::Metal) };
-        let test = &record.test;
-        let of_experts = MetalExecutor::expert_types(gguf).into_iter().map(KernelPart::Product);
-        if let Some(problem) = test.problem_of(MetalExecutor::parts(spec).into_iter().chain(of_experts)) {
-            return candle(problem);
-        }
-        match conversions(gguf, test) {
-            Ok(conversions) => {
-                let [choice_problem, joined_problem] =
-                    [KernelPart::Choice, KernelPart::Joined].map(|part| test.problem_of([part]));
-                Self { backend: Backend::Metal, conversions, choice_problem, joined_problem }
-            }
-            Err(problem) => candle(problem),
-        }
-    }
-
-    /// Returns the type of a matrix in memory, from its type in the file.
-    pub fn loaded_type(&self, dtype: WeightType) -> WeightType {
-        self.conversions.iter().find(|one| one.from == dtype).map_or(dtype, |one| one.to)
-    }
-
-    /// Returns the bytes that a product reads of a tensor once loaded, for our own kernels.
-    pub fn bytes_read(&self, info: &TensorInfo) -> usize {
-        let to = self.loaded_type(info.dtype);
-        if to == info.dtype || info.shape.len() != 2 {
-            return info.bytes_read();
-        }
-        info.shape.iter().product::<usize>() / to.block_size() * to.type_size()
-    }
-
-    /// Returns sentences on what replaces the kernels of the device, a line each, or `None`.
-    pub fn note(&self, model: &str) -> Option<String> {
-        let mut lines = Vec::new();
-        if let Backend::Candle { obstacle: Some(obstacle) } = &self.backend {
-            lines.push(format!("Metal: {obstacle}; {model} runs on candle's operations, which are slower."));
-        }
-        for Conversion { from, to, problem } in &self.conversions {
-            let slower = if to.bits() > 2.0 * from.bits() { ", which is slower" } else { "" };
-            lines.push(format!(
-                "Metal: {problem}; the {from} weights of {model} are converted to {to}{slower}."
-            ));
-        }
-        if let Some(problem) = &self.choice_problem {
-            lines.push(format!("Metal: {problem}; the CPU chooses the tokens that {model} drafts."));
-        }
-        if let Some(problem) = &self.joined_problem {
-            lines.push(format!("Metal: {problem}; each product of {model} may need a dispatch of its own."));
-        }
-        (!lines.is_empty()).then(|| lines.join("\n"))
-    }
-}
+use hunch_kernels::{RowMask, WeightMatrix, Window};
+pub use warm_up::WarmTimes;
 
 /// A row of the cache, from which it can be computed again.
 #[derive(Clone, Copy)]
@@ -331,62 +180,6 @@ impl Decoder {
         let experts = self.spec.experts?;
         let (of_row, of_experts) = (self.memory.read_by_a_pass as u64, self.expert_bytes as u64);
         Some((1..=most).map(|rows| (rows, experts.growth(of_row, of_experts, rows))).collect())
-    }
-
-    /// Runs passes before any is timed. The cache stays as it is.
-    ///
-    /// On a GPU they have all sizes with kernels of their own, so that no later pass compiles one. On the CPU they bring
-    /// the weights into the caches, which takes a small model some 20 passes.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn warm_up(&self) -> Result<()> {
-        let mut model = self.fork();
-        if self.execution.backend == Backend::Cpu {
-            return fill_caches(&mut *model);
-        }
-        let longest = WARM_UP_ROWS.into_iter().filter(|rows| *rows < self.spec.context_length);
-        for rows in longest {
-            model.truncate(0)?;
-            let tokens = vec![0; rows];
-            model.forward(Step::chain(&tokens, LogitRows::All))?;
-        }
-        // Branches, of which one is kept, and hidden states.
-        model.truncate(0)?;
-        let layout = RowLayout::Tree { parents: &[None, None] };
-        model.forward(Step { layout, taps: &[0], ..Step::chain(&[0, 0], LogitRows::All) })?;
-        model.keep_rows(0, &[1])?;
-        model.truncate(0)?;
-        model.device_chain(&[0], 2, LayerPlan::All, None, None)?;
-        let all = DrawSettings { sharpness: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
-        if let Some(settings) = model.device_draw(&all) {
-            let draws = ChainDraws { settings, n_vocab: self.spec.n_vocab, units: &[0.5, 0.5] };
-            model.truncate(0)?;
-            model.device_chain(&[0], 2, LayerPlan::All, None, Some(draws))?;
-        }
-        Ok(())
-    }
-
-    /// Times passes of one row and of as many as verification may have, in turn, after a [`warm_up`](Self::warm_up). The
-    /// fastest of each count. The cache stays as it is.
-    ///
-    /// # Errors
-    /// If the device fails.
-    pub fn time_passes(&self) -> Result<WarmTimes> {
-        let mut model = self.fork();
-        let most = MAX_ROWS.min(self.spec.context_length);
-        let mut timer = PassTimer::of_warm(vec![most, 1]);
-        let mut time = |_, &rows: &usize| seconds_of_pass(&mut *model, rows).map(Some);
-        let begun = Instant::now();
-        while timer.rounds() == 0
-            || (timer.rounds() < TIMED_ROUNDS && begun.elapsed().as_secs_f64() < WARM_UP_SECONDS)
-        {
-            TimingObserver::none(|watch| timer.run(1, &mut time, watch))?;
-        }
-        let least = |rows| timer.since(0).least(&rows).unwrap_or_default();
-        let (plain, long) = (least(1), least(most));
-        let row = (most > 1 && plain > 0.0).then(|| (long / plain - 1.0) / (most - 1) as f64);
-        Ok(WarmTimes { plain_ms: 1e3 * plain, row })
     }
 
     /// Returns what executes the passes.
@@ -552,24 +345,6 @@ impl Decoder {
     }
 }
 
-/// Rows of the passes that warm a GPU up: each tile of [`TileRows`](crate::metal::products::TileRows) once. Other
-/// numbers of rows use the same kernels.
-const WARM_UP_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 33];
-
-/// Passes of one row on the CPU, one after the other, that may be no faster than the fastest before the weights count as
-/// warm.
-const WARM_UP_PATIENCE: usize = 4;
-
-/// Time below which a pass counts as faster, in times of the fastest one.
-const WARM_UP_GAIN: f64 = 0.98;
-
-/// Seconds after which the first pass that is no faster ends the warm-up, and passes are timed once: a large model never
-/// fits into caches.
-const WARM_UP_SECONDS: f64 = 0.25;
-
-/// Timed passes of each number of rows after a warm-up.
-const TIMED_ROUNDS: usize = 3;
-
 /// Returns the positions that a window leaves visible.
 fn visible(window: Option<DraftWindow>) -> Option<Window> {
     window.map(|window| Window { leading: DraftWindow::SINKS, recent: window.tokens() })
@@ -586,49 +361,6 @@ pub(super) fn row_mask(cached: usize, rows: usize, layout: RowLayout<'_>) -> Res
         return Err(Error::Internal(format!("the layout has {} rows for {rows} tokens", mask.rows())));
     }
     Ok(mask)
-}
-
-/// Rows per prefill pass on the CPU, whose matrix product is no faster with more rows.
-const CPU_PREFILL_ROWS: usize = 32;
-/// Rows per prefill pass on Metal, where each pass reads all weights and works in tiles of up to 64 rows.
-const METAL_PREFILL_ROWS: usize = 256;
-
-/// Runs passes of one row until they get no faster.
-///
-/// # Errors
-/// If a pass fails.
-fn fill_caches(model: &mut dyn LanguageModel) -> Result<()> {
-    let (mut fastest, mut spent, mut slower) = (f64::INFINITY, 0.0, 0);
-    while slower < WARM_UP_PATIENCE && (slower == 0 || spent < WARM_UP_SECONDS) {
-        let seconds = seconds_of_pass(model, 1)?;
-        slower = if seconds < WARM_UP_GAIN * fastest { 0 } else { slower + 1 };
-        fastest = fastest.min(seconds);
-        spent += seconds;
-    }
-    Ok(())
-}
-
-/// Runs a pass of some rows on an empty cache, and returns its seconds.
-///
-/// # Errors
-/// If it fails.
-fn seconds_of_pass(model: &mut dyn LanguageModel, rows: usize) -> Result<f64> {
-    model.truncate(0)?;
-    let tokens: Vec<TokenId> =
-        (0..rows as TokenId).map(|row| row % model.info().n_vocab as TokenId).collect();
-    let seconds = seconds_of(|| Ok(model.forward(Step::chain(&tokens, LogitRows::All)).map(drop)?))?;
-    model.truncate(0)?;
-    Ok(seconds)
-}
-
-/// Times of passes after a warm-up.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WarmTimes {
-    /// Milliseconds of a pass of one row.
-    pub plain_ms: f64,
-    /// Cost of a further row, in passes of one row: the mean over a pass of as many rows as verification may have. `None`
-    /// if the context has one row.
-    pub row: Option<f64>,
 }
 
 impl LanguageModel for Decoder {

@@ -13,6 +13,7 @@ pub mod decoder;
 mod dequantise;
 pub mod device;
 pub mod display_name;
+pub mod execution;
 mod executor;
 mod file;
 pub mod file_lock;

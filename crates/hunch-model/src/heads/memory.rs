@@ -6,8 +6,8 @@ use hunch_kernels::experts::ExpertStack;
 use hunch_kernels::{WeightMatrix, WeightType};
 
 use super::{ACCEPTANCE, KIND, MEDUSA, TARGET, fingerprint, target_name};
-use crate::decoder::{Backend, Execution};
 use crate::device::Compute;
+use crate::execution::{Backend, Execution};
 use crate::gguf::{Gguf, TensorInfo};
 use crate::spec::ModelSpec;
 use crate::weights::WeightFile;

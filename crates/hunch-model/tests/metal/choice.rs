@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
 use hunch_core::model::{LanguageModel, LogitRows, Step};
-use hunch_model::decoder::{Backend, Decoder};
+use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
+use hunch_model::execution::Backend;
 use hunch_model::metal::gpu::Gpu;
 use hunch_model::metal::selftest::Workload;
 

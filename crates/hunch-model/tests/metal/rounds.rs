@@ -17,8 +17,9 @@ use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::session::{Session, SessionConfig};
 use hunch_core::stats::Stopwatch;
 use hunch_core::token::TokenId;
-use hunch_model::decoder::{Backend, Decoder};
+use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
+use hunch_model::execution::Backend;
 use hunch_model::metal::selftest::Workload;
 
 use hunch_testing::simulator::Simulator;
