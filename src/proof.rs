@@ -10,7 +10,7 @@ use crate::generate::{GenerationPlan, Models, Prompt, answer_ids};
 use hunch_core::chat::{ChatMessage, Role};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::{LogitRows, RowLayout, Rows, Step};
+use hunch_core::model::{LogitRows, PassInput, RowLayout, Rows};
 use hunch_core::propose::MethodOptions;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::{SamplingParams, argmax};
@@ -230,16 +230,16 @@ pub fn row_invariance(models: &mut Models) -> Result<Vec<ProofCheck>> {
     let base = tokens.len() - rows;
     model.truncate(0)?;
     if base > 0 {
-        model.forward(Step::chain(&tokens[..base], LogitRows::None))?;
+        model.forward(PassInput::chain(&tokens[..base], LogitRows::None))?;
     }
     let mut alone = Vec::new();
     for token in &tokens[base..] {
-        alone.push(model.forward(Step::chain(std::slice::from_ref(token), LogitRows::All))?.logits);
+        alone.push(model.forward(PassInput::chain(std::slice::from_ref(token), LogitRows::All))?.logits);
     }
     let mut checks = Vec::new();
     for m in 2..=rows {
         model.truncate(base)?;
-        let together = model.forward(Step::chain(&tokens[base..base + m], LogitRows::All))?.logits;
+        let together = model.forward(PassInput::chain(&tokens[base..base + m], LogitRows::All))?.logits;
         let different = (0..m).filter(|&i| !same_bits(&together, i, &alone[i], 0)).count();
         checks.push(ProofCheck {
             name: format!("row invariance, {m} rows"),
@@ -254,7 +254,7 @@ pub fn row_invariance(models: &mut Models) -> Result<Vec<ProofCheck>> {
     let parents: Vec<_> = (0..2 * half).map(|i| if i % half == 0 { None } else { Some(i - 1) }).collect();
     model.truncate(base)?;
     let layout = RowLayout::Tree { parents: &parents };
-    let tree = model.forward(Step { layout, ..Step::chain(&branches, LogitRows::All) })?.logits;
+    let tree = model.forward(PassInput { layout, ..PassInput::chain(&branches, LogitRows::All) })?.logits;
     let different = (0..2 * half).filter(|&i| !same_bits(&tree, i, &alone[i % half], 0)).count();
     checks.push(ProofCheck {
         name: format!("row invariance, tree of {} rows", 2 * half),
@@ -332,7 +332,7 @@ fn exact_distribution(models: &mut Models, prompt: &[TokenId]) -> Result<Vec<f64
     let ends: Vec<TokenId> = models.encoder().tokenizer().end_tokens().iter().copied().collect();
     let model = models.target();
     model.truncate(0)?;
-    let output = model.forward(Step::chain(prompt, LogitRows::Last))?;
+    let output = model.forward(PassInput::chain(prompt, LogitRows::Last))?;
     model.truncate(0)?;
     let mut distribution: Vec<f64> = log_softmax(output.logits.row(0)).into_iter().map(f64::exp).collect();
     let end: f64 =
@@ -433,7 +433,7 @@ pub fn oracle_distance(models: &mut Models, oracle: &Oracle) -> Result<Distance>
         tokens.extend_from_slice(&case.greedy_ids);
         let model = models.target();
         model.truncate(0)?;
-        let logits = model.forward(Step::chain(&tokens, LogitRows::All))?.logits;
+        let logits = model.forward(PassInput::chain(&tokens, LogitRows::All))?.logits;
         for (step, listing) in case.top8_logprobs.iter().enumerate() {
             let row = logits.row(case.prompt_ids.len() - 1 + step);
             let logprobs = log_softmax(row);

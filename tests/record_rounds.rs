@@ -18,7 +18,7 @@ use hunch::generate::{GenerationPlan, Models, Prompt, answer_ids, evaluate_draft
 use hunch_core::depth::MaxDraft;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, PassInput};
 use hunch_core::propose::MethodOptions;
 use hunch_core::quantile::median;
 use hunch_core::rule::AcceptanceRule;
@@ -232,11 +232,11 @@ fn first_passes(models: &mut Models, clock: &WallClock) -> Result<Vec<f64>> {
         let ids = models.prompt_ids(&Prompt::Chat(prompt.messages()))?;
         models.target().truncate(0)?;
         for chunk in ids.chunks(models.target().prefill_rows().max(1)) {
-            models.target().forward(Step::chain(chunk, LogitRows::None))?;
+            models.target().forward(PassInput::chain(chunk, LogitRows::None))?;
         }
         for times in &mut times {
             let start = clock.elapsed();
-            models.target().forward(Step::chain(&ids[..1], LogitRows::All))?;
+            models.target().forward(PassInput::chain(&ids[..1], LogitRows::All))?;
             times.push((clock.elapsed() - start).as_secs_f64());
         }
     }
@@ -257,7 +257,7 @@ fn read_ms(
     for _ in 0..READINGS {
         model.truncate(0)?;
         let start = clock.elapsed();
-        model.forward(Step { layers, ..Step::chain(&tokens, LogitRows::None) })?;
+        model.forward(PassInput { layers, ..PassInput::chain(&tokens, LogitRows::None) })?;
         times.push((clock.elapsed() - start).as_secs_f64() * 1000.0 / READ as f64);
     }
     model.truncate(0)?;
@@ -271,13 +271,13 @@ fn pass_ms(models: &mut Models, ids: &[TokenId], rows: usize, clock: &WallClock)
     if target.cache_len() < ids.len() {
         target.truncate(0)?;
         for chunk in ids.chunks(target.prefill_rows().max(1)) {
-            target.forward(Step::chain(chunk, LogitRows::None))?;
+            target.forward(PassInput::chain(chunk, LogitRows::None))?;
         }
     }
     target.truncate(ids.len())?;
     let tokens: Vec<TokenId> = ids.iter().copied().cycle().take(rows).collect();
     let start = clock.elapsed();
-    target.forward(Step::chain(&tokens, LogitRows::All))?;
+    target.forward(PassInput::chain(&tokens, LogitRows::All))?;
     let took = clock.elapsed() - start;
     target.truncate(ids.len())?;
     Ok(took.as_secs_f64() * 1000.0)

@@ -1,7 +1,7 @@
 //! Benchmarks against candle-transformers' models of the same file. Needs the feature `candle-baseline`.
 
 use candle_core::Device;
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput};
 use hunch_core::quantile::median;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -35,14 +35,14 @@ pub fn compare_with_candle(
 ) -> Result<CandleComparison> {
     let last = prompt.len() - 1;
     ours.truncate(0)?;
-    ours.forward(Step::chain(&prompt[..last], LogitRows::None))?;
+    ours.forward(PassInput::chain(&prompt[..last], LogitRows::None))?;
     theirs.forward(&prompt[..last], 0, device)?;
     let (mut token, mut next) = (prompt[last], prompt[last]);
     let (mut here, mut there) = (Vec::new(), Vec::new());
     // The first step warms up.
     for step in 0..=steps {
         let decode_here = || {
-            let logits = ours.forward(Step::chain(&[token], LogitRows::Last))?.logits;
+            let logits = ours.forward(PassInput::chain(&[token], LogitRows::Last))?.logits;
             next = hunch_core::sample::argmax(logits.row(0));
             Ok(())
         };

@@ -11,7 +11,7 @@ use crate::engine::PausableStopwatch;
 use crate::event::GenerationEvent;
 use crate::generate::{GenerationPlan, Models, Prompt};
 use hunch_core::method::Method;
-use hunch_core::model::{DraftWindow, LanguageModel, LayerPlan, LogitRows, Step, VocabSubset};
+use hunch_core::model::{DraftWindow, LanguageModel, LayerPlan, LogitRows, PassInput, VocabSubset};
 use hunch_core::propose::{MethodOptions, Needs, Proposer};
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
@@ -231,9 +231,9 @@ pub fn time_pass(model: &mut dyn LanguageModel, pass: &ModelPass<'_>) -> Result<
     // Tokens in the cache matter little: their number changes the time of a pass.
     model.truncate(model.cache_len().min(context))?;
     for chunk in tokens[model.cache_len()..context].chunks(model.prefill_rows().max(1)) {
-        model.forward(Step { window, ..Step::chain(chunk, LogitRows::None) })?;
+        model.forward(PassInput { window, ..PassInput::chain(chunk, LogitRows::None) })?;
     }
-    let step = Step { vocab_subset, layers, window, ..Step::chain(&tokens[context..], logits) };
+    let step = PassInput { vocab_subset, layers, window, ..PassInput::chain(&tokens[context..], logits) };
     let seconds = seconds_of(|| {
         model.forward(step)?;
         Ok(())

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::bench::model_bench::{CONTEXT, ModelPass, synthetic_tokens, time_pass};
-use hunch_core::model::{DraftWindow, LanguageModel, LogitRows, Step};
+use hunch_core::model::{DraftWindow, LanguageModel, LogitRows, PassInput};
 use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
 use hunch_model::pass_timer::{PassTimer, PassTimes, TimingObserver, seconds_of};
@@ -234,7 +234,7 @@ impl PassEngine for Ours<'_> {
         let prompt = synthetic_tokens(tokens, self.model.info().n_vocab);
         let seconds = seconds_of(|| {
             for chunk in prompt.chunks(self.model.prefill_rows()) {
-                let step = Step { window: self.window, ..Step::chain(chunk, LogitRows::None) };
+                let step = PassInput { window: self.window, ..PassInput::chain(chunk, LogitRows::None) };
                 self.model.forward(step)?;
             }
             Ok(())

@@ -5,7 +5,7 @@
 use crate::generate::Models;
 use hunch_core::limits::MAX_ROWS;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LogitRows, Step, VocabSubset};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput, VocabSubset};
 use hunch_core::propose::MethodOptions;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -34,8 +34,8 @@ fn fill(model: &mut dyn LanguageModel, context: usize, vocab_subset: Option<&Voc
     let tokens: Vec<TokenId> = (0..context).map(|i| (i * STRIDE % n_vocab) as TokenId).collect();
     let (prompt, last) = tokens.split_at(context.saturating_sub(MAX_ROWS));
     for chunk in prompt.chunks(model.prefill_rows().max(1)) {
-        model.forward(Step::chain(chunk, LogitRows::None))?;
+        model.forward(PassInput::chain(chunk, LogitRows::None))?;
     }
-    model.forward(Step { vocab_subset, ..Step::chain(last, LogitRows::All) })?;
+    model.forward(PassInput { vocab_subset, ..PassInput::chain(last, LogitRows::All) })?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use ts_rs::TS;
 
 use crate::bench::model_bench::{ModelPass, time_pass};
 use hunch_core::limits::MAX_DRAFT;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Step, VocabSubset};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, PassInput, RowLayout, VocabSubset};
 use hunch_core::pass_cost::PassCost;
 use hunch_core::sample::argmax;
 use hunch_core::theory;
@@ -224,7 +224,7 @@ fn acceptance(
         let tokens = &sample.tokens[..end];
         model.truncate(0)?;
         for chunk in tokens.chunks(model.prefill_rows().max(1)) {
-            model.forward(Step::chain(chunk, LogitRows::None))?;
+            model.forward(PassInput::chain(chunk, LogitRows::None))?;
         }
         let begin = sample.prompt - 1;
         for from in (begin..end - 1).step_by(STRETCH) {
@@ -255,11 +255,11 @@ fn trial(
     let unsettled = tokens.len() - from;
     let depths: Vec<usize> = (0..rows).collect();
     let visible: Vec<u64> = (0..rows).map(|row| ((2u64 << row) - 1) << unsettled).collect();
-    let step = Step {
+    let step = PassInput {
         layout: RowLayout::Custom { since: from, depths: &depths, visible: &visible },
         layers: LayerPlan::Skip(skipped),
         vocab_subset,
-        ..Step::chain(&tokens[from..from + rows], LogitRows::All)
+        ..PassInput::chain(&tokens[from..from + rows], LogitRows::All)
     };
     let logits = model.forward(step)?.logits;
     model.truncate(tokens.len())?;
@@ -381,9 +381,9 @@ mod tests {
             let share = acceptance(&mut model, &[&sample], &sets, None, &mut watch).unwrap()[0];
             let right = (3..sample.tokens.len()).filter(|&at| {
                 let mut alone = TableModel::new(TableConfig { n_layer: 6, ..TableConfig::default() });
-                let step = Step {
+                let step = PassInput {
                     layers: LayerPlan::Skip(&skipped),
-                    ..Step::chain(&sample.tokens[..at], LogitRows::Last)
+                    ..PassInput::chain(&sample.tokens[..at], LogitRows::Last)
                 };
                 argmax(alone.forward(step).unwrap().logits.row(0)) == sample.tokens[at]
             });

@@ -310,7 +310,7 @@ fn predicted_text(predicted: &Predicted) -> String {
 }
 
 /// Formats the passes that were timed on a device, and its notes.
-fn timed_text(TimedPasses { model, note, pass_ms }: &TimedPasses, device: &str) -> String {
+fn timed_text(TimedPasses { model, note, pass_ms, .. }: &TimedPasses, device: &str) -> String {
     let (model, table) = (render::line(model), curve_table(pass_ms));
     let mut out = format!("\nA pass of M rows of {model} on the {device}, measured:\n{table}\n");
     let notes = note.iter().flat_map(|note| note.lines());
@@ -349,6 +349,8 @@ mod tests {
             model: "m".into(),
             note: None,
             pass_ms: curve(ms).into_iter().filter(|(m, _)| rows.contains(m)).collect(),
+            weight_bytes: 100_000_000,
+            device_bytes: 120_000_000,
         };
         let speed = GpuTimes { product_ms: vec![0.5; 16], product_bytes: 100, memory_gb_s: 200.0 };
         let machine =

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use candle_core::Tensor;
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput};
 use hunch_core::sample::{Sampler, SamplingParams, draw, unit};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -294,11 +294,11 @@ pub fn answer_logits(model: &mut dyn LanguageModel, text: &CollectedAnswer) -> R
     let (prompt, answer) = tokens.split_at(text.prompt_ids.len().saturating_sub(1));
     model.truncate(0)?;
     for chunk in prompt.chunks(ROWS) {
-        model.forward(Step::chain(chunk, LogitRows::None))?;
+        model.forward(PassInput::chain(chunk, LogitRows::None))?;
     }
     let mut rows = Vec::new();
     for chunk in answer.chunks(ROWS) {
-        let logits = model.forward(Step::chain(chunk, LogitRows::All))?.logits;
+        let logits = model.forward(PassInput::chain(chunk, LogitRows::All))?.logits;
         rows.extend((0..logits.len()).map(|row| logits.row(row).to_vec()));
     }
     Ok(rows)

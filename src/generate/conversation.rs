@@ -10,7 +10,7 @@ use hunch_error::{Error, Refusal, Result};
 
 use hunch_core::depth::DepthController;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, Rows, Step, VocabSubset};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, ModelMemory, PassInput, Rows, VocabSubset};
 use hunch_core::propose::head::Head;
 use hunch_core::propose::layer_skip::LayerSkip;
 use hunch_core::propose::retrieval::TextIndex;
@@ -287,9 +287,9 @@ fn last_logits(
         if stopped() {
             return Err(Refusal::Cancelled.into());
         }
-        model.forward(Step::chain(chunk, LogitRows::None))?;
+        model.forward(PassInput::chain(chunk, LogitRows::None))?;
     }
-    let step = Step { vocab_subset, ..Step::chain(std::slice::from_ref(last), LogitRows::Last) };
+    let step = PassInput { vocab_subset, ..PassInput::chain(std::slice::from_ref(last), LogitRows::Last) };
     Ok(model.forward(step)?.logits.into_values())
 }
 
@@ -313,7 +313,8 @@ fn head_logits(
         if stopped() {
             return Err(Refusal::Cancelled.into());
         }
-        let states = target.forward(Step { taps: &taps, ..Step::chain(chunk, LogitRows::None) })?.taps;
+        let states =
+            target.forward(PassInput { taps: &taps, ..PassInput::chain(chunk, LogitRows::None) })?.taps;
         let states: Vec<Vec<f32>> = states.into_iter().map(Rows::into_values).collect();
         let next = &ids[at + 1..=at + chunk.len()];
         if head.has_cache() {

@@ -3,7 +3,7 @@
 
 use hunch_core::depth::MeasuredAcceptance;
 use hunch_core::limits::MAX_ROWS;
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput};
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::theory;
 use hunch_error::{Error, Result};
@@ -38,8 +38,8 @@ pub(super) fn measure(
     let (mut target, mut draft) = (target.fork(), draft.fork());
     let (mut acceptance, mut certainty, mut positions) = (0.0, 0.0, 0.0);
     for (i, tokens) in text.chunks(MAX_ROWS).enumerate() {
-        let p = target.forward(Step::chain(tokens, LogitRows::All))?.logits;
-        let q = draft.forward(Step::chain(tokens, LogitRows::All))?.logits;
+        let p = target.forward(PassInput::chain(tokens, LogitRows::All))?.logits;
+        let q = draft.forward(PassInput::chain(tokens, LogitRows::All))?.logits;
         for row in CONTEXT.saturating_sub(i * MAX_ROWS)..tokens.len() {
             let p = sampler.distribution(p.row(row), &[])?;
             let q = sampler.distribution(q.row(row), &[])?;

@@ -1,7 +1,7 @@
 //! The device of a draft model next to a target on a GPU. On a GPU, a small model takes as long for its dispatches as
 //! for its weights, so the CPU may be faster.
 
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, PassInput};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::decoder::Decoder;
@@ -80,7 +80,7 @@ pub(super) fn place(
 fn token_ms(models: [&Decoder; 2], chains: bool) -> Result<[f64; 2]> {
     let mut models = models.map(LanguageModel::fork);
     for model in &mut models {
-        model.forward(Step::chain(&CONTEXT, LogitRows::None))?;
+        model.forward(PassInput::chain(&CONTEXT, LogitRows::None))?;
     }
     let mut timer = PassTimer::new(vec![0, 1]);
     let mut time = |_, &at: &usize| seconds_of(|| draft(models[at].as_mut(), chains)).map(Some);
@@ -93,7 +93,7 @@ fn draft(model: &mut dyn LanguageModel, chains: bool) -> Result<()> {
     model.truncate(CONTEXT.len())?;
     if !chains || model.device_chain(&[0], TOKENS, LayerPlan::All, None, None)?.is_none() {
         for _ in 0..TOKENS {
-            model.forward(Step::chain(&[0], LogitRows::Last))?;
+            model.forward(PassInput::chain(&[0], LogitRows::Last))?;
         }
     }
     Ok(())

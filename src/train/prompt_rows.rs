@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use half::f16;
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 
@@ -63,7 +63,7 @@ impl PromptRows {
         let mut states = Vec::new();
         self.model.truncate(0)?;
         for chunk in tokens.chunks(ROWS) {
-            let step = Step { taps: &self.taps, ..Step::chain(chunk, LogitRows::None) };
+            let step = PassInput { taps: &self.taps, ..PassInput::chain(chunk, LogitRows::None) };
             let taps = self.model.forward(step)?.taps;
             for row in 0..chunk.len() {
                 for tap in &taps {

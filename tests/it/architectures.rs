@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, PassInput, RowLayout, Rows};
 use hunch_core::token::TokenId;
 use hunch_error::ErrorCode;
 use hunch_library::fit::Footprint;
@@ -40,7 +40,7 @@ fn load_exact(tiny: Tiny) -> Decoder {
 }
 
 fn chain(model: &mut Decoder, tokens: &[TokenId]) -> Rows {
-    model.forward(Step::chain(tokens, LogitRows::All)).unwrap().logits
+    model.forward(PassInput::chain(tokens, LogitRows::All)).unwrap().logits
 }
 
 fn bits(rows: &Rows, i: usize) -> Vec<u32> {
@@ -125,7 +125,7 @@ fn rows_of_the_second_chunk_match_llama_cpp() {
     ids.extend(&recorded.greedy_ids[..count - 1]);
     let (before, last) = ids.split_at(prompt - 1);
     for part in before.chunks(512) {
-        model.forward(Step::chain(part, LogitRows::None)).unwrap();
+        model.forward(PassInput::chain(part, LogitRows::None)).unwrap();
     }
     let rows = chain(&mut model, last);
     let (largest, mean, differs) = distance(&rows, &recorded.top8_logprobs);
@@ -162,7 +162,8 @@ fn tree_rows_match_single_paths_and_rolled_back_cache_continues() {
         let parents = [None, Some(0), Some(0), Some(2), None, Some(4), Some(3)];
         chain(&mut model, &prefix);
         let layout = RowLayout::Tree { parents: &parents };
-        let tree = model.forward(Step { layout, ..Step::chain(&nodes, LogitRows::All) }).unwrap().logits;
+        let tree =
+            model.forward(PassInput { layout, ..PassInput::chain(&nodes, LogitRows::All) }).unwrap().logits;
         for path in [&[0, 1][..], &[0, 2, 3, 6], &[4, 5]] {
             let tokens: Vec<TokenId> = path.iter().map(|&node| nodes[node]).collect();
             model.truncate(prefix.len()).unwrap();
@@ -174,7 +175,7 @@ fn tree_rows_match_single_paths_and_rolled_back_cache_continues() {
         // A kept path continues like a chain that never was a tree.
         model.truncate(prefix.len()).unwrap();
         let layout = RowLayout::Tree { parents: &parents };
-        model.forward(Step { layout, ..Step::chain(&nodes, LogitRows::None) }).unwrap();
+        model.forward(PassInput { layout, ..PassInput::chain(&nodes, LogitRows::None) }).unwrap();
         let path = [0, 2, 3, 6];
         model.keep_rows(prefix.len(), &path).unwrap();
         let next = chain(&mut model, &[42]);
@@ -212,7 +213,7 @@ fn candle_and_cpu_executors_agree() {
         let path = further(of).write(folder.path(), "tiny");
         let mut fused = Decoder::open(&path, &cpu().with_kv(KvType::F32)).unwrap();
         let mut reference = Decoder::load_candle(&WeightFile::open(&path).unwrap(), &cpu()).unwrap();
-        let mut both = |step: Step<'_>, what: &str| {
+        let mut both = |step: PassInput<'_>, what: &str| {
             let (a, b) = (fused.forward(step).unwrap().logits, reference.forward(step).unwrap().logits);
             for i in 0..a.len() {
                 let scale = b.row(i).iter().fold(0f32, |m, v| m.max(v.abs()));
@@ -222,11 +223,11 @@ fn candle_and_cpu_executors_agree() {
                 assert!(off <= bound * scale, "{of:?}: {what}, row {i}: off by {off} of {scale}");
             }
         };
-        both(Step::chain(&tokens(21, 1), LogitRows::All), "a prompt");
-        both(Step::chain(&[7], LogitRows::Last), "one row");
+        both(PassInput::chain(&tokens(21, 1), LogitRows::All), "a prompt");
+        both(PassInput::chain(&[7], LogitRows::Last), "one row");
         let parents = [None, Some(0), Some(0), Some(2), None];
         let layout = RowLayout::Tree { parents: &parents };
-        both(Step { layout, ..Step::chain(&tokens(5, 2), LogitRows::All) }, "a tree");
+        both(PassInput { layout, ..PassInput::chain(&tokens(5, 2), LogitRows::All) }, "a tree");
     }
 }
 
@@ -585,7 +586,7 @@ fn table_of_layer_embeddings_is_read_by_the_row() {
 fn skipped_layers_lend_the_keys_of_their_own_rows() {
     let mut model = load(further(SHARED_KEYS));
     let (prompt, draft) = (tokens(9, 1), tokens(3, 2));
-    let skipped = Step { layers: LayerPlan::Skip(&[2, 3]), ..Step::chain(&draft, LogitRows::All) };
+    let skipped = PassInput { layers: LayerPlan::Skip(&[2, 3]), ..PassInput::chain(&draft, LogitRows::All) };
     chain(&mut model, &prompt);
     let expected = model.forward(skipped).unwrap().logits;
     // Keys of other tokens in the same slots.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use candle_core::Device;
 use candle_core::quantized::GgmlDType;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, PassInput, RowLayout, Rows};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, ErrorCode};
 use hunch_model::decoder::Decoder;
@@ -57,7 +57,7 @@ fn bits(rows: &Rows, i: usize) -> Vec<u32> {
 }
 
 fn chain(model: &mut Decoder, tokens: &[TokenId]) -> Rows {
-    model.forward(Step::chain(tokens, LogitRows::All)).unwrap().logits
+    model.forward(PassInput::chain(tokens, LogitRows::All)).unwrap().logits
 }
 
 #[test]
@@ -188,7 +188,8 @@ fn tree_rows_match_single_paths_and_kept_path_continues_as_chain() {
         let parents = [None, Some(0), Some(0), Some(2), None, Some(4), Some(3)];
         chain(&mut model, &prefix);
         let layout = RowLayout::Tree { parents: &parents };
-        let tree = model.forward(Step { layout, ..Step::chain(&nodes, LogitRows::All) }).unwrap().logits;
+        let tree =
+            model.forward(PassInput { layout, ..PassInput::chain(&nodes, LogitRows::All) }).unwrap().logits;
         let path_of = |mut node: usize| {
             let mut path = vec![node];
             while let Some(parent) = parents[node] {
@@ -207,12 +208,15 @@ fn tree_rows_match_single_paths_and_kept_path_continues_as_chain() {
         // The same tree in two passes, as a draft model processes it.
         model.truncate(prefix.len()).unwrap();
         let layout = RowLayout::Tree { parents: &parents[..3] };
-        model.forward(Step { layout, ..Step::chain(&nodes[..3], LogitRows::None) }).unwrap();
+        model.forward(PassInput { layout, ..PassInput::chain(&nodes[..3], LogitRows::None) }).unwrap();
         let depth_of = |node| path_of(node).len() - 1;
         let depths: Vec<usize> = (3..7).map(depth_of).collect();
         let visible: Vec<u64> = (3..7).map(|node| path_of(node).iter().map(|row| 1 << row).sum()).collect();
         let layout = RowLayout::Custom { since: prefix.len(), depths: &depths, visible: &visible };
-        let rest = model.forward(Step { layout, ..Step::chain(&nodes[3..], LogitRows::All) }).unwrap().logits;
+        let rest = model
+            .forward(PassInput { layout, ..PassInput::chain(&nodes[3..], LogitRows::All) })
+            .unwrap()
+            .logits;
         for node in 3..7 {
             assert_eq!(bits(&tree, node), bits(&rest, node - 3), "{dtype:?} node {node} of a second pass");
         }
@@ -244,33 +248,33 @@ fn candle_and_cpu_executors_agree() {
                 assert!(off <= 1e-4 * scale, "{architecture}: {what}, row {i}: off by {off} of {scale}");
             }
         };
-        let mut both = |step: Step<'_>, what: &str| {
+        let mut both = |step: PassInput<'_>, what: &str| {
             let (a, b) = (fused.forward(step).unwrap(), reference_model.forward(step).unwrap());
             close(&a.logits, &b.logits, what);
             a.taps.iter().zip(&b.taps).for_each(|(a, b)| close(a, b, what));
         };
-        both(Step { taps: &[0, 3], ..Step::chain(&tokens(21, 1), LogitRows::All) }, "a prompt");
-        both(Step::chain(&[7], LogitRows::Last), "one row");
+        both(PassInput { taps: &[0, 3], ..PassInput::chain(&tokens(21, 1), LogitRows::All) }, "a prompt");
+        both(PassInput::chain(&[7], LogitRows::Last), "one row");
         let parents = [None, Some(0), Some(0), Some(2), None];
         let layout = RowLayout::Tree { parents: &parents };
-        both(Step { layout, ..Step::chain(&tokens(5, 2), LogitRows::All) }, "a tree");
+        both(PassInput { layout, ..PassInput::chain(&tokens(5, 2), LogitRows::All) }, "a tree");
         let visible = [0b100101, 0b1010000];
         let layout = RowLayout::Custom { since: 22, depths: &[2, 1], visible: &visible };
-        both(Step { layout, ..Step::chain(&tokens(2, 4), LogitRows::All) }, "a continued tree");
+        both(PassInput { layout, ..PassInput::chain(&tokens(2, 4), LogitRows::All) }, "a continued tree");
         for model in [&mut fused, &mut reference_model] {
             model.keep_rows(22, &[0, 2, 3]).unwrap();
         }
-        let mut both = |step: Step<'_>, what: &str| {
+        let mut both = |step: PassInput<'_>, what: &str| {
             close(&fused.forward(step).unwrap().logits, &reference_model.forward(step).unwrap().logits, what);
         };
-        both(Step::chain(&[9, 4], LogitRows::All), "after a kept path");
+        both(PassInput::chain(&[9, 4], LogitRows::All), "after a kept path");
         for model in [&mut fused, &mut reference_model] {
             model.truncate(10).unwrap();
         }
-        let mut both = |step: Step<'_>, what: &str| {
+        let mut both = |step: PassInput<'_>, what: &str| {
             close(&fused.forward(step).unwrap().logits, &reference_model.forward(step).unwrap().logits, what);
         };
-        both(Step::chain(&tokens(300, 3), LogitRows::Last), "past the first growth of the cache");
+        both(PassInput::chain(&tokens(300, 3), LogitRows::Last), "past the first growth of the cache");
     }
 }
 
@@ -405,13 +409,13 @@ fn fingerprint_depends_on_content_not_name() {
 fn taps_early_exit_and_layer_skipping_work() {
     let mut model = load(Tiny { layers: 3, ..Tiny::default() });
     let ids = tokens(6, 3);
-    let all = model.forward(Step { taps: &[0, 2], ..Step::chain(&ids, LogitRows::Last) }).unwrap();
+    let all = model.forward(PassInput { taps: &[0, 2], ..PassInput::chain(&ids, LogitRows::Last) }).unwrap();
     assert_eq!((all.taps.len(), all.taps[0].len(), all.taps[1].row(0).len()), (2, 6, WIDTH));
     model.truncate(0).unwrap();
-    let exit = Step { layers: LayerPlan::Exit(2), ..Step::chain(&ids, LogitRows::Last) };
+    let exit = PassInput { layers: LayerPlan::Exit(2), ..PassInput::chain(&ids, LogitRows::Last) };
     let exit = model.forward(exit).unwrap().logits;
     model.truncate(0).unwrap();
-    let skip = Step { layers: LayerPlan::Skip(&[2]), ..Step::chain(&ids, LogitRows::Last) };
+    let skip = PassInput { layers: LayerPlan::Skip(&[2]), ..PassInput::chain(&ids, LogitRows::Last) };
     let skip = model.forward(skip).unwrap().logits;
     assert_eq!(exit, skip);
     assert_ne!(exit, all.logits);
@@ -467,11 +471,11 @@ fn names_missing_and_misshapen_tensors() {
 fn invalid_steps_fail_and_keep_cache() {
     let mut model = load(Tiny { context: 16, ..Tiny::default() });
     chain(&mut model, &tokens(10, 1));
-    let outside = model.forward(Step::chain(&[VOCABULARY as TokenId], LogitRows::All)).unwrap_err();
+    let outside = model.forward(PassInput::chain(&[VOCABULARY as TokenId], LogitRows::All)).unwrap_err();
     assert_eq!(Error::from(outside).code(), ErrorCode::InvalidRequest);
-    let overflow = model.forward(Step::chain(&tokens(7, 1), LogitRows::All)).unwrap_err();
+    let overflow = model.forward(PassInput::chain(&tokens(7, 1), LogitRows::All)).unwrap_err();
     assert_eq!(Error::from(overflow).code(), ErrorCode::ContextOverflow);
-    assert!(model.forward(Step::chain(&[], LogitRows::All)).is_err());
+    assert!(model.forward(PassInput::chain(&[], LogitRows::All)).is_err());
     assert!(model.keep_rows(8, &[1, 0]).is_err());
     assert!(model.keep_rows(8, &[2]).is_err());
     assert_eq!(model.cache_len(), 10);

@@ -11,7 +11,7 @@ use hunch::distil::divergence::Divergence;
 use hunch::distil::student::{Student, StudentCache};
 use hunch::distil::{self, DistilPlan, DistilRecipe, DistilReport, TextsOf, memory};
 use hunch::train::{Interrupt, Recipe, TrainProgress, TrainWatch, TrainingTarget};
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput};
 use hunch_error::Error;
 use hunch_model::decoder::Decoder;
 use hunch_model::float_weights::FloatWeights;
@@ -118,7 +118,7 @@ fn student_computes_what_the_decoder_computes() {
         let student =
             Student::load(FloatWeights::open(&path).unwrap(), Some(4), 1, &candle_core::Device::Cpu).unwrap();
         let tokens = [1, 50, 200, 7, 7, 99, 3, 250];
-        let logits = decoder.forward(Step::chain(&tokens, LogitRows::All)).unwrap().logits;
+        let logits = decoder.forward(PassInput::chain(&tokens, LogitRows::All)).unwrap().logits;
         let whole = student.forward(&tokens, &mut StudentCache::default()).unwrap();
         let mut cache = StudentCache::default();
         let parts = [&tokens[..5], &tokens[5..6], &tokens[6..]]

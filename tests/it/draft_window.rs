@@ -7,7 +7,7 @@ use hunch::generate::{GenerationContext, GenerationPlan, Models, generate};
 use hunch::proof::{self, ProofCheck, ProofPlan};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::{DraftWindow, LanguageModel, LogitRows, RowLayout, Rows, Step};
+use hunch_core::model::{DraftWindow, LanguageModel, LogitRows, PassInput, RowLayout, Rows};
 use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
@@ -41,7 +41,7 @@ fn window(tokens: usize) -> Option<DraftWindow> {
 
 /// A chain whose rows see a window.
 fn chain(model: &mut Decoder, tokens: &[TokenId], window: Option<DraftWindow>) -> Rows {
-    model.forward(Step { window, ..Step::chain(tokens, LogitRows::All) }).unwrap().logits
+    model.forward(PassInput { window, ..PassInput::chain(tokens, LogitRows::All) }).unwrap().logits
 }
 
 fn bits(rows: &Rows, i: usize) -> Vec<u32> {
@@ -69,7 +69,7 @@ fn row_has_the_same_bits_alone_among_sixteen_and_in_a_tree() {
         let parents = [None, Some(0), Some(0), Some(2), Some(1)];
         model.truncate(base).unwrap();
         let layout = RowLayout::Tree { parents: &parents };
-        let step = Step { layout, window, ..Step::chain(&nodes, LogitRows::All) };
+        let step = PassInput { layout, window, ..PassInput::chain(&nodes, LogitRows::All) };
         let tree = model.forward(step).unwrap().logits;
         for (row, node) in [0, 2, 3].into_iter().enumerate() {
             assert_eq!(bits(&tree, node), alone[row], "{tiny:?}: row {row} in a tree");
@@ -147,12 +147,15 @@ fn candle_and_cpu_executors_agree() {
         let parents = [None, Some(0), Some(0), Some(2), None];
         let (prompt, nodes) = (tokens(60, 1), tokens(5, 2));
         let steps = [
-            Step::chain(&prompt, LogitRows::All),
-            Step::chain(&[7], LogitRows::Last),
-            Step { layout: RowLayout::Tree { parents: &parents }, ..Step::chain(&nodes, LogitRows::All) },
+            PassInput::chain(&prompt, LogitRows::All),
+            PassInput::chain(&[7], LogitRows::Last),
+            PassInput {
+                layout: RowLayout::Tree { parents: &parents },
+                ..PassInput::chain(&nodes, LogitRows::All)
+            },
         ];
         for step in steps {
-            let step = Step { window: window(16), ..step };
+            let step = PassInput { window: window(16), ..step };
             let (a, b) = (fused.forward(step).unwrap().logits, reference.forward(step).unwrap().logits);
             for i in 0..a.len() {
                 let scale = b.row(i).iter().fold(0f32, |m, v| m.max(v.abs()));

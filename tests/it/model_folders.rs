@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use hunch::app::{App, AppConfig};
-use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput, Rows};
 use hunch_core::sample::RecommendedSampling;
 use hunch_core::token::TokenId;
 use hunch_error::Error;
@@ -30,7 +30,7 @@ fn recorded(name: &str) -> ModelFolder {
 }
 
 fn chain(model: &mut Decoder, tokens: &[TokenId]) -> Rows {
-    model.forward(Step::chain(tokens, LogitRows::All)).unwrap().logits
+    model.forward(PassInput::chain(tokens, LogitRows::All)).unwrap().logits
 }
 
 fn ids(json: &Json) -> Vec<TokenId> {

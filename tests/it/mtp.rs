@@ -8,7 +8,7 @@ use hunch::generate::{LoadPlan, Models};
 use hunch::proof::{self, ProofCheck, ProofPlan};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput};
 use hunch_core::propose::head::Head;
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::SamplingParams;
@@ -368,7 +368,7 @@ fn low_bit_copy_leaves_out_the_layer() {
         |file: &WeightFile| file.gguf().model_tensors().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     assert_eq!(copy.gguf().tensors.keys().cloned().collect::<Vec<_>>(), names(&file));
     let mut decoder = Decoder::load(&copy, &cpu_with_f32_cache()).unwrap();
-    assert!(decoder.forward(Step::chain(&[3, 4], LogitRows::Last)).is_ok());
+    assert!(decoder.forward(PassInput::chain(&[3, 4], LogitRows::Last)).is_ok());
 }
 
 /// Files whose MTP layer cannot draft, each with a part of the note.

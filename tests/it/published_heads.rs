@@ -13,7 +13,7 @@ use hunch::event::{DraftedEvent, GenerationEvent};
 use hunch::generate::{GenerationContext, GenerationPlan, LoadPlan, Models, generate};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput};
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::head::Head;
 use hunch_core::propose::{MethodOptions, Proposer};
@@ -478,7 +478,7 @@ fn weight_types_of_the_file_differ_by_rounding_only() {
     let logits = [Dtype::F32, Dtype::F16, Dtype::BF16].map(|dtype| {
         let head = TinyHead { dtype, ..Format::Eagle1.head() };
         let (mut head, mut decoder) = open(&head.write(root.path(), &format!("{dtype:?}")), &target).unwrap();
-        let step = Step { taps: head.taps(), ..Step::chain(&text[..1], LogitRows::None) };
+        let step = PassInput { taps: head.taps(), ..PassInput::chain(&text[..1], LogitRows::None) };
         let features: Vec<Vec<f32>> =
             decoder.forward(step).unwrap().taps.into_iter().map(|tap| tap.into_values()).collect();
         head.logits(&features, &text[1..2]).unwrap()

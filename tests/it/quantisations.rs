@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput, Rows};
 use hunch_error::{Error, ErrorCode};
 use hunch_library::fit::Footprint;
 use hunch_library::inspect;
@@ -80,7 +80,7 @@ fn write(dtype: WeightType, tied: bool, folder: &Path) -> PathBuf {
 }
 
 fn chain(model: &mut Decoder, tokens: &[u32]) -> Rows {
-    model.forward(Step::chain(tokens, LogitRows::All)).unwrap().logits
+    model.forward(PassInput::chain(tokens, LogitRows::All)).unwrap().logits
 }
 
 fn bits(rows: &Rows, i: usize) -> Vec<u32> {

@@ -6,7 +6,7 @@ use hunch::generate::{LoadPlan, Models};
 use hunch::proof::{self, ProofCheck, ProofPlan};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput, RowLayout};
 use hunch_core::token::TokenId;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::{Compute, KvType};
@@ -29,7 +29,7 @@ fn load(tiny: Tiny) -> Decoder {
 }
 
 fn last(model: &mut dyn LanguageModel, tokens: &[TokenId]) -> Vec<u32> {
-    let logits = model.forward(Step::chain(tokens, LogitRows::Last)).unwrap().logits;
+    let logits = model.forward(PassInput::chain(tokens, LogitRows::Last)).unwrap().logits;
     logits.row(0).iter().map(|value| value.to_bits()).collect()
 }
 
@@ -126,9 +126,10 @@ fn forks_and_branches_have_states_of_their_own(of: Tiny) {
     // A tree in two passes: rows 3 and 4 follow rows 2 and 1.
     let parents = [None, Some(0), Some(0)];
     let layout = RowLayout::Tree { parents: &parents };
-    model.forward(Step { layout, ..Step::chain(&draft[..3], LogitRows::None) }).unwrap();
+    model.forward(PassInput { layout, ..PassInput::chain(&draft[..3], LogitRows::None) }).unwrap();
     let layout = RowLayout::Custom { since: 70, depths: &[2, 2], visible: &[0b01101, 0b10011] };
-    let rows = model.forward(Step { layout, ..Step::chain(&draft[3..], LogitRows::All) }).unwrap().logits;
+    let rows =
+        model.forward(PassInput { layout, ..PassInput::chain(&draft[3..], LogitRows::All) }).unwrap().logits;
     for (row, path) in [[0, 2, 3], [0, 1, 4]].into_iter().enumerate() {
         fork.truncate(0).unwrap();
         last(fork.as_mut(), &prompt);

@@ -24,7 +24,7 @@ use hunch::train::{
 };
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput, Rows};
 use hunch_core::sample::SamplingParams;
 use hunch_error::Error;
 use hunch_library::Places;
@@ -163,7 +163,7 @@ fn sequences_in_one_pass_match_separate_passes_bit_for_bit() {
         let mut alone: Vec<_> = prompts.iter().map(|_| decoder.fork()).collect();
         for (sequence, prompt) in prompts.iter().enumerate() {
             sequences.prefill(sequence, prompt).unwrap();
-            alone[sequence].forward(Step::chain(prompt, LogitRows::None)).unwrap();
+            alone[sequence].forward(PassInput::chain(prompt, LogitRows::None)).unwrap();
         }
         sequences.truncate(0, 4).unwrap();
         alone[0].truncate(4).unwrap();
@@ -172,7 +172,7 @@ fn sequences_in_one_pass_match_separate_passes_bit_for_bit() {
             let together = sequences.step(pass, &[0, 1]).unwrap();
             for (row, &(sequence, token)) in pass.iter().enumerate() {
                 let tokens = [token];
-                let step = Step { taps: &[0, 1], ..Step::chain(&tokens, LogitRows::All) };
+                let step = PassInput { taps: &[0, 1], ..PassInput::chain(&tokens, LogitRows::All) };
                 let single = alone[sequence].forward(step).unwrap();
                 assert_eq!(bits(&together.logits, row), bits(&single.logits, 0), "exact: {exact}");
                 for (taps, own) in together.taps.iter().zip(&single.taps) {
@@ -362,7 +362,7 @@ fn rows_of_a_prompt_come_before_those_of_its_answer() {
         let (last, read) = text.split_last().unwrap();
         assert_eq!(whole.next, [&read[1..], &[*last]].concat());
         model.truncate(0).unwrap();
-        let step = Step { taps: &place.target.taps, ..Step::chain(read, LogitRows::None) };
+        let step = PassInput { taps: &place.target.taps, ..PassInput::chain(read, LogitRows::None) };
         let taps = model.forward(step).unwrap().taps;
         let mut states = whole.states.chunks_exact(place.target.rows.n_embd);
         for row in 0..read.len() {

@@ -10,7 +10,7 @@ use hunch::generate::Models;
 use hunch::proof::{self, ProofCheck, ProofPlan};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Step, VocabSubset};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput, RowLayout, VocabSubset};
 use hunch_core::propose::Proposer;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
@@ -131,7 +131,7 @@ fn text_begins_with_the_token_that_the_draft_needs() {
     assert_eq!((translation.bos_before(7), translation.bos_before(start)), (Some(bos), None));
     let draft = || table(pieces.vocab_size(), 64);
     let mut model = Translated::new(Box::new(draft()), translation.clone());
-    let output = model.forward(Step::chain(&[97, 98], LogitRows::Last)).unwrap();
+    let output = model.forward(PassInput::chain(&[97, 98], LogitRows::Last)).unwrap();
     let expected = draft().logits_after(&[bos, id(&pieces, "a"), id(&pieces, "b")]);
     assert_eq!(bits(output.logits.row(0)), scattered(&expected, &translation, None));
     assert_eq!((model.cache_len(), model.rows_of(&[97, 98]), model.rows_of(&[start, 98])), (2, 3, 2));
@@ -248,7 +248,7 @@ fn assert_rows_match(
         let bos = text.first().and_then(|&first| translation.bos_before(first));
         let pieces = text.iter().flat_map(|&token| translation.pieces(token)).copied();
         let pieces: Vec<TokenId> = bos.into_iter().chain(pieces).collect();
-        let output = draft.fork().forward(Step::chain(&pieces, LogitRows::Last)).unwrap();
+        let output = draft.fork().forward(PassInput::chain(&pieces, LogitRows::Last)).unwrap();
         scattered(output.logits.row(0), translation, list)
     };
     let mut text: Vec<TokenId> = Vec::new();
@@ -262,7 +262,7 @@ fn assert_rows_match(
                 list.insert(translation.shared()[0].1);
                 let vocab_subset = Some(&list).filter(|_| listed);
                 let tokens: Vec<TokenId> = (0..count).map(|_| below(n_vocab) as TokenId).collect();
-                let step = Step { vocab_subset, ..Step::chain(&tokens, logits) };
+                let step = PassInput { vocab_subset, ..PassInput::chain(&tokens, logits) };
                 let output = model.forward(step).unwrap().logits;
                 let (before, list) = (text.len(), vocab_subset.filter(|_| lists));
                 text.extend(&tokens);
@@ -286,14 +286,14 @@ fn assert_rows_match(
                 };
                 let since = model.cache_len();
                 let layout = RowLayout::Tree { parents: &parents[..2] };
-                let step = Step { layout, ..Step::chain(&nodes[..2], LogitRows::All) };
+                let step = PassInput { layout, ..PassInput::chain(&nodes[..2], LogitRows::All) };
                 let first = model.forward(step).unwrap().logits;
                 let paths: Vec<_> = (2..5).map(path_of).collect();
                 let depths: Vec<usize> = paths.iter().map(|path| path.len() - 1).collect();
                 let visible: Vec<u64> =
                     paths.iter().map(|path| path.iter().map(|row| 1 << row).sum()).collect();
                 let layout = RowLayout::Custom { since, depths: &depths, visible: &visible };
-                let step = Step { layout, ..Step::chain(&nodes[2..], LogitRows::All) };
+                let step = PassInput { layout, ..PassInput::chain(&nodes[2..], LogitRows::All) };
                 let second = model.forward(step).unwrap().logits;
                 for node in 0..5 {
                     let path: Vec<TokenId> = path_of(node).into_iter().map(|i| nodes[i]).collect();
@@ -316,7 +316,7 @@ fn assert_rows_match(
                 let mut fork = model.fork();
                 assert_eq!(fork.cache_len(), 0);
                 if !text.is_empty() {
-                    fork.forward(Step::chain(&text, LogitRows::None)).unwrap();
+                    fork.forward(PassInput::chain(&text, LogitRows::None)).unwrap();
                 }
                 model = fork;
             }
@@ -369,10 +369,10 @@ fn passes_of_a_decoder_match_it_on_the_translated_text() {
     assert_eq!(translation.pieces(the).len(), 4);
     let mut model = Translated::new(Box::new(decoder.forked()), translation.clone());
     let long = vec![the; 40];
-    let rows = model.forward(Step::chain(&long, LogitRows::All)).unwrap().logits;
+    let rows = model.forward(PassInput::chain(&long, LogitRows::All)).unwrap().logits;
     let mut plain = decoder.forked();
     let pieces = translation.pieces(the).repeat(40);
-    let expected = plain.forward(Step::chain(&pieces, LogitRows::All)).unwrap().logits;
+    let expected = plain.forward(PassInput::chain(&pieces, LogitRows::All)).unwrap().logits;
     for i in 0..40 {
         assert_eq!(bits(rows.row(i)), scattered(expected.row(4 * i + 3), &translation, None), "{i}");
     }
@@ -383,24 +383,24 @@ fn failed_passes_leave_the_cache_unchanged() {
     let [target, draft] = toy_tokenizers();
     let translation = Arc::new(translation(&target, &draft));
     let mut model = Translated::new(Box::new(table(draft.vocab_size(), 40)), translation.clone());
-    model.forward(Step::chain(&[0, 3, 1], LogitRows::None)).unwrap();
+    model.forward(PassInput::chain(&[0, 3, 1], LogitRows::None)).unwrap();
     // Outside of the vocabulary; too long, in the second of two passes; empty; more rows than a mask has; taps.
     let invalid = [99];
     let long = [3; 8];
     let tree = RowLayout::Tree { parents: &[None; 14] };
     let steps = [
-        Step::chain(&invalid, LogitRows::Last),
-        Step::chain(&long, LogitRows::Last),
-        Step::chain(&[], LogitRows::Last),
-        Step { layout: tree, ..Step::chain(&[3; 14], LogitRows::All) },
-        Step { taps: &[0], ..Step::chain(&[0], LogitRows::Last) },
+        PassInput::chain(&invalid, LogitRows::Last),
+        PassInput::chain(&long, LogitRows::Last),
+        PassInput::chain(&[], LogitRows::Last),
+        PassInput { layout: tree, ..PassInput::chain(&[3; 14], LogitRows::All) },
+        PassInput { taps: &[0], ..PassInput::chain(&[0], LogitRows::Last) },
     ];
     for step in steps {
         assert!(model.forward(step).is_err());
         assert_eq!(model.cache_len(), 3);
     }
     assert!(model.keep_rows(1, &[2]).is_err() && model.keep_rows(4, &[]).is_err());
-    let row = model.forward(Step::chain(&[2], LogitRows::Last)).unwrap().logits;
+    let row = model.forward(PassInput::chain(&[2], LogitRows::Last)).unwrap().logits;
     let pieces: Vec<TokenId> = [0, 3, 1, 2].iter().flat_map(|&t| translation.pieces(t)).copied().collect();
     let expected = table(draft.vocab_size(), 40).logits_after(&pieces);
     assert_eq!(bits(row.row(0)), scattered(&expected, &translation, None));

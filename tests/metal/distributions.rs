@@ -9,7 +9,7 @@ use hunch::event::GenerationEvent;
 use hunch::generate::{GenerationContext, GenerationPlan, Prompt, generate};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::{LogitRows, Step};
+use hunch_core::model::{LogitRows, PassInput};
 use hunch_core::rule::AcceptanceRule;
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::stats::Stopwatch;
@@ -113,10 +113,10 @@ impl Exact {
         let target = loaded.models.target();
         let known = prompt.len() - 1;
         target.truncate(0).unwrap();
-        target.forward(Step::chain(&prompt[..known], LogitRows::None)).unwrap();
+        target.forward(PassInput::chain(&prompt[..known], LogitRows::None)).unwrap();
         let mut after = |tokens: &[TokenId]| -> Vec<(TokenId, f64)> {
             target.truncate(known).unwrap();
-            let logits = target.forward(Step::chain(&tokens[known..], LogitRows::Last)).unwrap().logits;
+            let logits = target.forward(PassInput::chain(&tokens[known..], LogitRows::Last)).unwrap().logits;
             let all = sampler.distribution(logits.row(0), tokens).unwrap();
             (0..)
                 .zip(all.iter())

@@ -178,11 +178,13 @@ fn proof_of_greedy_text_and_of_rows_passes(target: Tiny, head: Option<Format>) {
     let methods = vec![Method::DraftModel, Method::DraftTree, Method::LayerSkip, Method::LowBit];
     let plan = ProofPlan { options, methods, depths: vec![MaxDraft::Fixed(5)], ..plan };
     assert_all(proof::identity(&mut loaded.models, &plan).unwrap());
-    // The script belongs to one prompt.
+    // The script belongs to one prompt, and so does the text that is copied from.
     let prompt = loaded.prompt();
     let (expected, _) = loaded.answer(&prompt, &plan_of(Method::Plain, 1, SamplingParams::greedy()));
-    let (tokens, rounds) = loaded.answer(&prompt, &plan_of(Method::Synthetic, 4, SamplingParams::greedy()));
-    assert!(tokens == expected && rounds.iter().any(|(drafted, _)| *drafted > 0));
+    for method in [Method::Synthetic, Method::Retrieval] {
+        let (tokens, rounds) = loaded.answer(&prompt, &plan_of(method, 4, SamplingParams::greedy()));
+        assert!(tokens == expected && rounds.iter().any(|(drafted, _)| *drafted > 0), "{method}");
+    }
 }
 
 /// Few samples of models that are nearly certain: this runs the check on the GPU. `distributions.rs` has tests of

@@ -11,7 +11,7 @@ use hunch_testing::simulator::Simulator;
 pub(crate) fn tested_gpu(simulator: &Arc<Simulator>) -> Compute {
     let compute = Compute::on_gpu(Arc::clone(simulator) as _, Workload::SIMULATED, Some(1)).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let findings = KernelPart::all().map(|part| Finding { part: part.to_string(), problem: None }).collect();
+    let findings = KernelPart::all().map(|part| Finding::new(part, None)).collect();
     let machine = MachineId::with(simulator.as_ref());
     let record = SelfTestRecord { machine, test: SelfTest { findings, speed: None } };
     record.write(&folder.path().join(SELF_TEST_FILE)).unwrap();

@@ -78,7 +78,7 @@ pub enum LogitRows {
 
 /// Input of one forward pass. Its rows join the cache provisionally: truncate or keep rows afterwards.
 #[derive(Clone, Copy, Debug)]
-pub struct Step<'a> {
+pub struct PassInput<'a> {
     /// Input tokens, one per row; not empty.
     pub tokens: &'a [TokenId],
     /// Attention mask and positions of the rows.
@@ -96,7 +96,7 @@ pub struct Step<'a> {
     pub taps: &'a [usize],
 }
 
-impl<'a> Step<'a> {
+impl<'a> PassInput<'a> {
     /// A causal chain through all layers, over the whole vocabulary and without taps.
     pub fn chain(tokens: &'a [TokenId], logits: LogitRows) -> Self {
         Self {
@@ -151,10 +151,10 @@ impl Rows {
 
 /// Output of a forward pass.
 #[derive(Clone, Debug, Default)]
-pub struct StepOutput {
-    /// `[rows, n_vocab]` for the rows that [`Step::logits`] selects.
+pub struct PassOutput {
+    /// `[rows, n_vocab]` for the rows that [`PassInput::logits`] selects.
     pub logits: Rows,
-    /// One `[rows, n_embd]` per entry of [`Step::taps`], in that order.
+    /// One `[rows, n_embd]` per entry of [`PassInput::taps`], in that order.
     pub taps: Vec<Rows>,
 }
 
@@ -237,7 +237,7 @@ pub trait LanguageModel: Send {
     /// # Errors
     /// If a token is outside the vocabulary, the step does not fit the context, or the device fails.
     /// The cache is then unchanged.
-    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput>;
+    fn forward(&mut self, step: PassInput<'_>) -> Result<PassOutput>;
     /// Returns the settings closest to these with which [`device_chain`](Self::device_chain) can draw tokens. `None` if
     /// it draws none.
     fn device_draw(&self, _settings: &DrawSettings) -> Option<DrawSettings> {

@@ -20,7 +20,7 @@ use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
 use crate::method::Method;
-use crate::model::{LanguageModel, LogitRows, RowLayout, Step, StepOutput};
+use crate::model::{LanguageModel, LogitRows, PassInput, PassOutput, RowLayout};
 use crate::propose::{Proposer, RoundOutcome};
 use crate::rule::AcceptanceRule;
 use crate::sample::{Sampler, TokenLogprobs};
@@ -107,8 +107,8 @@ pub struct Session<'a> {
 
 /// Output of a target pass and the verdict on its draft.
 struct Verified {
-    output: StepOutput,
-    /// Layers after which the pass returned its hidden states ([`Step::taps`]).
+    output: PassOutput,
+    /// Layers after which the pass returned its hidden states ([`PassInput::taps`]).
     taps: Vec<usize>,
     verdict: Verdict,
     emitted: Vec<EmittedToken>,
@@ -243,7 +243,8 @@ impl<'a> Session<'a> {
         let mut done = 0;
         let rows = self.target.prefill_rows().max(1);
         for chunk in prompt[reuse..last].chunks(rows) {
-            let output = self.target.forward(Step { taps: &taps, ..Step::chain(chunk, LogitRows::None) })?;
+            let output =
+                self.target.forward(PassInput { taps: &taps, ..PassInput::chain(chunk, LogitRows::None) })?;
             done += chunk.len();
             if !taps.is_empty() {
                 self.stages.report_prompt_pass(&prompt[..=reuse + done], &output, &taps);
@@ -397,7 +398,7 @@ impl<'a> Session<'a> {
     }
 
     /// Step 2: one target pass over the root, the draft tree and the proposer's auxiliary rows.
-    fn forward(&mut self, proposal: &Proposal, taps: &[usize]) -> Result<StepOutput> {
+    fn forward(&mut self, proposal: &Proposal, taps: &[usize]) -> Result<PassOutput> {
         let Proposal { tree, aux, .. } = proposal;
         let root = *self.committed.last().expect("a round has a prompt");
         let drafted = tree.tokens().iter().chain(&aux.tokens).copied();
@@ -408,7 +409,7 @@ impl<'a> Session<'a> {
         let parents: Vec<Option<usize>> = std::iter::once(None).chain(drafted).chain(aux_parents).collect();
         let chain = tree.is_chain() && aux.is_empty();
         let layout = if chain { RowLayout::Chain } else { RowLayout::Tree { parents: &parents } };
-        self.target.forward(Step { layout, taps, ..Step::chain(&tokens, LogitRows::All) })
+        self.target.forward(PassInput { layout, taps, ..PassInput::chain(&tokens, LogitRows::All) })
     }
 
     /// Returns the tokens of a verdict up to an end token or the limit, and which of the two it was.

@@ -9,7 +9,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::{
-    LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, RowLayout, Rows, Step, StepOutput,
+    LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, PassInput, PassOutput, RowLayout, Rows,
 };
 use crate::token::TokenId;
 
@@ -120,7 +120,7 @@ impl TableModel {
     }
 
     /// Returns the rows that row `i` of a step sees by position, itself last.
-    fn seen(&self, step: &Step<'_>, fresh: &[CacheRow], i: usize) -> Vec<CacheRow> {
+    fn seen(&self, step: &PassInput<'_>, fresh: &[CacheRow], i: usize) -> Vec<CacheRow> {
         // The cache is sorted by position except for provisional rows, so the result is sorted below.
         let settled = match step.layout {
             RowLayout::Custom { since, .. } => since,
@@ -147,7 +147,7 @@ impl TableModel {
     }
 
     /// Validates a step and returns the position of each row.
-    fn positions(&self, step: &Step<'_>) -> Result<Vec<usize>> {
+    fn positions(&self, step: &PassInput<'_>) -> Result<Vec<usize>> {
         let rows = step.tokens.len();
         let base = self.cache.len();
         if rows == 0 {
@@ -206,7 +206,7 @@ impl LanguageModel for TableModel {
         ModelMemory { cache: self.cache.len() * cache_per_token, cache_per_token, ..ModelMemory::default() }
     }
 
-    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+    fn forward(&mut self, step: PassInput<'_>) -> Result<PassOutput> {
         let positions = self.positions(&step)?;
         if step.taps.iter().any(|&layer| layer >= self.config.n_layer) {
             return Err(Error::Internal("a tap names a layer that does not exist".into()));
@@ -234,7 +234,7 @@ impl LanguageModel for TableModel {
         }
         self.cache.extend(fresh);
         let width = self.config.n_vocab;
-        Ok(StepOutput {
+        Ok(PassOutput {
             logits: Rows::new(width, logits),
             taps: taps.into_iter().map(|tap| Rows::new(width, tap)).collect(),
         })
@@ -291,8 +291,8 @@ mod tests {
         TableModel::new(TableConfig { order: 3, ..TableConfig::default() })
     }
 
-    fn step<'a>(tokens: &'a [TokenId], layout: RowLayout<'a>) -> Step<'a> {
-        Step { layout, ..Step::chain(tokens, LogitRows::All) }
+    fn step<'a>(tokens: &'a [TokenId], layout: RowLayout<'a>) -> PassInput<'a> {
+        PassInput { layout, ..PassInput::chain(tokens, LogitRows::All) }
     }
 
     #[test]
@@ -307,10 +307,10 @@ mod tests {
     fn chain_rows_match_exact_logits_in_one_pass_or_many() {
         let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
         let mut together = model();
-        let all = together.forward(Step::chain(&tokens, LogitRows::All)).unwrap();
+        let all = together.forward(PassInput::chain(&tokens, LogitRows::All)).unwrap();
         let mut alone = model();
         for (i, token) in tokens.iter().enumerate() {
-            let one = alone.forward(Step::chain(std::slice::from_ref(token), LogitRows::Last)).unwrap();
+            let one = alone.forward(PassInput::chain(std::slice::from_ref(token), LogitRows::Last)).unwrap();
             assert_eq!(one.logits.row(0), all.logits.row(i));
             assert_eq!(one.logits.row(0), model().logits_after(&tokens[..=i]));
         }
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn tree_rows_match_their_paths_as_chains() {
         let mut model = model();
-        model.forward(Step::chain(&[7, 8], LogitRows::None)).unwrap();
+        model.forward(PassInput::chain(&[7, 8], LogitRows::None)).unwrap();
         let parents = [None, Some(0), Some(0), Some(1), Some(2)];
         let out = model.forward(step(&[1, 2, 3, 4, 5], RowLayout::Tree { parents: &parents })).unwrap();
         let paths: [&[TokenId]; 5] =
@@ -330,7 +330,7 @@ mod tests {
         }
         model.keep_rows(2, &[0, 2, 4]).unwrap();
         assert_eq!(model.cache_len(), 5);
-        let next = model.forward(Step::chain(&[6], LogitRows::Last)).unwrap();
+        let next = model.forward(PassInput::chain(&[6], LogitRows::Last)).unwrap();
         assert_eq!(next.logits.row(0), model.logits_after(&[7, 8, 1, 3, 5, 6]));
     }
 
@@ -351,27 +351,27 @@ mod tests {
     #[test]
     fn keeping_wrong_row_changes_logits() {
         let mut model = model();
-        model.forward(Step::chain(&[1, 2, 3], LogitRows::None)).unwrap();
+        model.forward(PassInput::chain(&[1, 2, 3], LogitRows::None)).unwrap();
         model.keep_rows(0, &[0, 2]).unwrap();
-        let out = model.forward(Step::chain(&[4], LogitRows::Last)).unwrap();
+        let out = model.forward(PassInput::chain(&[4], LogitRows::Last)).unwrap();
         assert_ne!(out.logits.row(0), model.logits_after(&[1, 3, 4]));
     }
 
     #[test]
     fn truncated_rows_do_not_affect_logits() {
         let mut model = model();
-        model.forward(Step::chain(&[1, 2, 3, 4], LogitRows::None)).unwrap();
+        model.forward(PassInput::chain(&[1, 2, 3, 4], LogitRows::None)).unwrap();
         model.truncate(9).unwrap();
         assert_eq!(model.cache_len(), 4);
         model.truncate(2).unwrap();
-        let out = model.forward(Step::chain(&[5], LogitRows::Last)).unwrap();
+        let out = model.forward(PassInput::chain(&[5], LogitRows::Last)).unwrap();
         assert_eq!(out.logits.row(0), model.logits_after(&[1, 2, 5]));
     }
 
     #[test]
     fn layers_sum_to_logits_and_can_be_skipped() {
         let run = |layers: LayerPlan<'_>, taps: &[usize]| {
-            let step = Step { layers, taps, ..Step::chain(&[1, 2], LogitRows::All) };
+            let step = PassInput { layers, taps, ..PassInput::chain(&[1, 2], LogitRows::All) };
             model().forward(step).unwrap()
         };
         let all = run(LayerPlan::All, &[0, 3]);
@@ -387,7 +387,7 @@ mod tests {
         let all = |order, window: Option<usize>| {
             let mut model = TableModel::new(TableConfig { order, ..TableConfig::default() });
             let window = window.map(|tokens| DraftWindow::new(tokens).unwrap());
-            model.forward(Step { window, ..Step::chain(&text, LogitRows::All) }).unwrap().logits
+            model.forward(PassInput { window, ..PassInput::chain(&text, LogitRows::All) }).unwrap().logits
         };
         assert_eq!(all(3, None), all(3, Some(3)));
         let (narrow, wide) = (all(3, Some(2)), all(3, None));
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn rejects_invalid_steps_and_keeps_cache() {
         let mut model = TableModel::new(TableConfig { context_length: 3, ..TableConfig::default() });
-        model.forward(Step::chain(&[1, 2], LogitRows::None)).unwrap();
+        model.forward(PassInput::chain(&[1, 2], LogitRows::None)).unwrap();
         let unordered = RowLayout::Tree { parents: &[Some(0)] };
         let short = RowLayout::Custom { since: 0, depths: &[], visible: &[] };
         let bad = [
@@ -417,7 +417,7 @@ mod tests {
             step(&[1, 2], RowLayout::Chain),
             step(&[1], unordered),
             step(&[1], short),
-            Step { taps: &[4], ..step(&[1], RowLayout::Chain) },
+            PassInput { taps: &[4], ..step(&[1], RowLayout::Chain) },
         ];
         for step in bad {
             assert!(model.forward(step).is_err(), "{step:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hunch_core::depth::DepthController;
 use hunch_core::error::Result;
-use hunch_core::model::{LanguageModel, ModelInfo, ModelMemory, Step, StepOutput};
+use hunch_core::model::{LanguageModel, ModelInfo, ModelMemory, PassInput, PassOutput};
 use hunch_core::propose::draft_tree::TreeShape;
 use hunch_core::propose::head::{DraftHead, Head};
 use hunch_core::sample::{Sampler, SamplingParams};
@@ -117,7 +117,7 @@ impl LanguageModel for TimedTarget {
     fn memory(&self) -> ModelMemory {
         self.inner.memory()
     }
-    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+    fn forward(&mut self, step: PassInput<'_>) -> Result<PassOutput> {
         self.clock.0.fetch_add(9_000 + 1_000 * step.tokens.len() as u64, Ordering::Relaxed);
         self.inner.forward(step)
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hunch_core::depth::{DepthController, DraftTraits, DraftWork, Observation};
 use hunch_core::error::{Error, Result};
 use hunch_core::limits::MAX_DRAFT;
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput};
 use hunch_core::propose::Proposer;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
@@ -282,7 +282,7 @@ fn reused_prefix_gives_same_answer() {
     let plain = greedy_continuation(&target, &prompt, 12);
     for reuse in [1, 20, 39] {
         target.truncate(0).unwrap();
-        target.forward(Step::chain(&prompt[..reuse], LogitRows::None)).unwrap();
+        target.forward(PassInput::chain(&prompt[..reuse], LogitRows::None)).unwrap();
         let clock = Ticks::default();
         let sampler = greedy();
         let mut session = Session::new(&mut target, &sampler, &clock, config(0, 12, 0)).unwrap();

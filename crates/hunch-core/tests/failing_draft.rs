@@ -8,7 +8,7 @@ use hunch_core::draft::{DraftProb, DraftTree};
 use hunch_core::error::{Error, Result};
 use hunch_core::method::Method;
 use hunch_core::model::{
-    LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, Rows, Step, StepOutput,
+    LanguageModel, LayerPlan, LogitRows, ModelInfo, ModelMemory, PassInput, PassOutput, Rows,
 };
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
@@ -67,7 +67,7 @@ impl Faulty {
         Self { inner, fault, when, drafting_only: false, passes: 0 }
     }
 
-    fn fails(&mut self, step: &Step<'_>) -> bool {
+    fn fails(&mut self, step: &PassInput<'_>) -> bool {
         if self.drafting_only && matches!(step.layers, LayerPlan::All) {
             return false;
         }
@@ -92,7 +92,7 @@ impl LanguageModel for Faulty {
     fn memory(&self) -> ModelMemory {
         self.inner.memory()
     }
-    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+    fn forward(&mut self, step: PassInput<'_>) -> Result<PassOutput> {
         if !self.fails(&step) {
             return self.inner.forward(step);
         }
@@ -104,7 +104,7 @@ impl LanguageModel for Faulty {
             return Err(Error::Internal("the pass failed at its end".into()));
         }
         let nothing = vec![f32::NAN; output.logits.into_values().len()];
-        Ok(StepOutput { logits: Rows::new(self.inner.info().n_vocab, nothing), ..output })
+        Ok(PassOutput { logits: Rows::new(self.inner.info().n_vocab, nothing), ..output })
     }
     fn truncate(&mut self, len: usize) -> Result<()> {
         self.inner.truncate(len)
@@ -247,7 +247,7 @@ impl Proposer for Misbehaving {
         certain[1] = 1.0;
         Ok(match self.0 {
             Violation::LeavesARow => {
-                cx.target.forward(Step::chain(&[1], LogitRows::None))?;
+                cx.target.forward(PassInput::chain(&[1], LogitRows::None))?;
                 DraftTree::new()
             }
             Violation::TakesRows => {
@@ -346,7 +346,7 @@ fn drafts_again_in_next_answer() {
         fn memory(&self) -> ModelMemory {
             self.0.memory()
         }
-        fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+        fn forward(&mut self, step: PassInput<'_>) -> Result<PassOutput> {
             let done = self.0.forward(step);
             if self.0.passes > 3 {
                 self.0.when = When::Pass(usize::MAX);

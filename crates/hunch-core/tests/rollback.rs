@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Rows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput, RowLayout, Rows};
 use hunch_core::propose::ngram::Ngram;
 use hunch_core::sample::{Sampler, SamplingParams};
 use hunch_core::session::Session;
@@ -15,13 +15,13 @@ use crate::toy::{Ticks, config, greedy_continuation, table};
 const VOCAB: usize = 16;
 
 fn next_logits(model: &mut dyn LanguageModel, token: TokenId) -> Rows {
-    model.forward(Step::chain(&[token], LogitRows::Last)).unwrap().logits
+    model.forward(PassInput::chain(&[token], LogitRows::Last)).unwrap().logits
 }
 
 fn logits_on_fresh_cache(tokens: &[TokenId], token: TokenId) -> Rows {
     let mut model = table(VOCAB, 0.0);
     if !tokens.is_empty() {
-        model.forward(Step::chain(tokens, LogitRows::None)).unwrap();
+        model.forward(PassInput::chain(tokens, LogitRows::None)).unwrap();
     }
     next_logits(&mut model, token)
 }
@@ -44,7 +44,7 @@ proptest! {
     ) {
         let mut model = table(VOCAB, 0.0);
         let all = [&kept[..], &dropped].concat();
-        model.forward(Step::chain(&all, LogitRows::None)).unwrap();
+        model.forward(PassInput::chain(&all, LogitRows::None)).unwrap();
         model.truncate(kept.len()).unwrap();
         prop_assert_eq!(next_logits(&mut model, token), logits_on_fresh_cache(&kept, token));
     }
@@ -63,10 +63,10 @@ proptest! {
         path.reverse();
         let mut model = table(VOCAB, 0.0);
         if !before.is_empty() {
-            model.forward(Step::chain(&before, LogitRows::None)).unwrap();
+            model.forward(PassInput::chain(&before, LogitRows::None)).unwrap();
         }
         let layout = RowLayout::Tree { parents: &parents };
-        let step = Step { layout, ..Step::chain(drafted, LogitRows::All) };
+        let step = PassInput { layout, ..PassInput::chain(drafted, LogitRows::All) };
         let output = model.forward(step).unwrap();
         let walked: Vec<TokenId> =
             before.iter().copied().chain(path.iter().map(|&i| drafted[i])).collect();

@@ -10,7 +10,7 @@ use hunch_core::draft::{DraftProb, DraftTree};
 use hunch_core::error::{Error, Result};
 use hunch_core::method::Method;
 use hunch_core::model::{
-    DraftWindow, LanguageModel, LogitRows, ModelInfo, ModelMemory, Rows, Step, StepOutput,
+    DraftWindow, LanguageModel, LogitRows, ModelInfo, ModelMemory, PassInput, PassOutput, Rows,
 };
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
@@ -632,10 +632,10 @@ impl LanguageModel for Failing {
     fn memory(&self) -> ModelMemory {
         self.inner.memory()
     }
-    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+    fn forward(&mut self, step: PassInput<'_>) -> Result<PassOutput> {
         if self.passes == 0 {
             // An out-of-vocabulary token triggers the inner model's own error.
-            return self.inner.forward(Step::chain(&[TokenId::MAX], LogitRows::None));
+            return self.inner.forward(PassInput::chain(&[TokenId::MAX], LogitRows::None));
         }
         self.passes -= 1;
         self.inner.forward(step)

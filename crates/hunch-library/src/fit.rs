@@ -12,8 +12,8 @@ use hunch_model::execution::{Backend, Execution};
 use hunch_model::gguf::{Gguf, TensorInfo};
 use hunch_model::heads::HeadMemory;
 use hunch_model::metal::matrix::Matrix;
-use hunch_model::metal::workspace::SPAN;
-use hunch_model::spec::{Experts, ModelSpec, PER_LAYER_TABLE, STATE_STEP};
+use hunch_model::metal::workspace::{SPAN, attention_result_bytes, attention_rows_at_once};
+use hunch_model::spec::{Experts, LAYER_EMBEDDING_TABLE, ModelSpec, STATE_STEP};
 
 /// Default limit of the context, in tokens: KV cache memory grows with it.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -43,8 +43,7 @@ pub struct Footprint {
     state: (u64, u64),
     /// Bytes per token of the two cache buffers of each layer, for candle. The size of a buffer is a power of two.
     candle_layers: Option<Vec<u64>>,
-    /// Scratch bytes of a pass: fixed, and per token of context for attention.
-    scratch: (u64, f64),
+    scratch: Scratch,
     /// Vocabulary entries.
     entries: u64,
     /// Longest context, in tokens.
@@ -55,6 +54,28 @@ pub struct Footprint {
     pub expert_bytes: u64,
     /// Bytes of the weights in the file, without those of layers that only draft.
     pub weight_bytes: u64,
+}
+
+/// Scratch memory of a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Scratch {
+    /// Bytes in any context.
+    fixed: u64,
+    /// Bytes of attention for a row and a token of the context.
+    attention: f64,
+    /// Rows of a pass.
+    rows: usize,
+    /// Attention takes fewer rows at once in a long context.
+    splits_rows: bool,
+}
+
+impl Scratch {
+    fn bytes(&self, context: u32) -> u64 {
+        let of_row = self.attention * f64::from(context);
+        let rows =
+            if self.splits_rows { attention_rows_at_once(self.rows, of_row as usize) } else { self.rows };
+        self.fixed + (of_row * rows as f64) as u64
+    }
 }
 
 impl Footprint {
@@ -79,7 +100,7 @@ impl Footprint {
         let table = tensors.get("token_embd.weight");
         let tied = !tensors.contains_key("output.weight");
         // A pass reads one row of each of these.
-        let is_table = |name: &str| name == PER_LAYER_TABLE || (!tied && name == "token_embd.weight");
+        let is_table = |name: &str| name == LAYER_EMBEDDING_TABLE || (!tied && name == "token_embd.weight");
         let loaded = gguf.model_tensors().filter(|(name, _)| !is_table(name));
         let read = |info: &TensorInfo| match execution.backend {
             Backend::Cpu | Backend::Metal => execution.bytes_read(info) as u64,
@@ -109,7 +130,7 @@ impl Footprint {
             Backend::Metal => in_memory(info, execution),
             Backend::Cpu | Backend::Candle { .. } => bytes(info),
         };
-        weights += tensors.get(PER_LAYER_TABLE).map_or(0, of_table);
+        weights += tensors.get(LAYER_EMBEDDING_TABLE).map_or(0, of_table);
         let footprint = Self {
             weights,
             cache_per_token: spec.cache_bytes_per_token() as u64,
@@ -145,7 +166,7 @@ impl Footprint {
             state: (0, 0),
             candle_layers: None,
             // A sixteenth of the weights for scratch: typical of models with a few billion parameters.
-            scratch: (size_bytes / 16, 0.0),
+            scratch: Scratch { fixed: size_bytes / 16, ..Scratch::default() },
             entries: 0,
             max_context: usize::MAX,
             read_by_a_pass: size_bytes,
@@ -173,11 +194,6 @@ impl Footprint {
         };
         let (fixed, of_step) = self.state;
         keys_and_values + fixed + of_step * context.div_ceil(STATE_STEP as u64)
-    }
-
-    /// Returns the scratch bytes of a pass.
-    fn scratch_bytes(&self, context: u32) -> u64 {
-        self.scratch.0 + (self.scratch.1 * f64::from(context)) as u64
     }
 }
 
@@ -207,8 +223,8 @@ fn in_memory(info: &TensorInfo, execution: &Execution) -> u64 {
     bytes.unwrap_or(info.range.len()) as u64
 }
 
-/// Returns the scratch bytes of a pass: fixed, and per token of context for attention.
-fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
+/// Returns the scratch memory of a pass.
+fn scratch_of(spec: &ModelSpec, backend: &Backend) -> Scratch {
     let rows = backend.prefill_rows() as u64;
     let (heads, keys) = (spec.n_head as u64, spec.widest_keys() as u64);
     let width = spec.widest_queries() as u64 / heads;
@@ -227,25 +243,29 @@ fn scratch_of(spec: &ModelSpec, backend: &Backend) -> (u64, f64) {
     // Input and output of each expert of a row.
     let of_experts = spec.experts.map_or(0, |experts| 2 * experts.used as u64 * n_embd);
     // Inputs of the layers' own embeddings, from the table and its projection.
-    let of_layers = spec.per_layer.map_or(0, |of| 3 * (spec.n_layer * of.width) as u64);
+    let of_layers = spec.layer_embedding.map_or(0, |of| 3 * (spec.n_layer * of.width) as u64);
     let usual_row = 3 * n_embd + heads * width + projected + 3 * n_ff + of_experts + of_layers;
     let (row_bytes, attention) = match backend {
-        Backend::Cpu => (4 * usual_row, (4 * rows * heads * (width + 2)) as f64 / CPU_SPAN as f64),
+        Backend::Cpu => (4 * usual_row, (4 * heads * (width + 2)) as f64 / CPU_SPAN as f64),
         Backend::Metal => {
             // The input of a product is kept as codes, halves and floats, with scales and sums.
             let of_net = spec.delta_net.map_or(0, |net| net.output_width() as u64);
-            let of_layer = spec.per_layer.map_or(0, |of| of.width as u64);
+            let of_layer = spec.layer_embedding.map_or(0, |of| of.width as u64);
             let input = n_embd.max(n_ff).max(heads * width).max(of_net).max(of_layer) * 29 / 4;
             let of_experts = spec.experts.map_or(0, |experts| values_of_experts(&experts, n_embd));
             let of_layers = 2 * spec.n_layer as u64 * of_layer;
             let row = 4 * (n_embd + projected + 2 * n_ff + of_experts + of_layers) + input;
-            // Weighted values, the largest score and the sum of weights of each span.
-            (row, (rows * heads * (4 * width + 8)) as f64 / SPAN as f64)
+            (row, heads as f64 * attention_result_bytes(width as usize) as f64 / SPAN as f64)
         }
         // Scores before and after the softmax, with and without the mask; keys and values side by side.
-        Backend::Candle { .. } => (4 * usual_row, 4.0 * (4 * heads * rows + 4 * keys) as f64),
+        Backend::Candle { .. } => (4 * usual_row, 16.0 * (heads as f64 + keys as f64 / rows as f64)),
     };
-    (rows * row_bytes + 4 * logits, attention)
+    Scratch {
+        fixed: rows * row_bytes + 4 * logits,
+        attention,
+        rows: rows as usize,
+        splits_rows: *backend == Backend::Metal,
+    }
 }
 
 /// Returns the values of a row that our Metal kernels keep for experts: scores, entries and their blocks, gates and ups,
@@ -276,7 +296,7 @@ pub fn fit_with_head(
         cache: head.cache_per_token * u64::from(context),
     });
     let (of_target, of_draft) = (target.predicted(context), draft.map(|draft| draft.predicted(context)));
-    let scratch = |model: &Footprint| model.scratch_bytes(context);
+    let scratch = |model: &Footprint| model.scratch.bytes(context);
     let other = PROGRAM_BYTES + target.entries * BYTES_PER_ENTRY + scratch(target) + draft.map_or(0, scratch);
     let model = |memory: PredictedMemory| memory.weights + memory.cache;
     let total = model(of_target) + of_draft.map_or(0, model) + of_head.map_or(0, model) + other;
@@ -383,7 +403,7 @@ mod tests {
 
     /// A model of this many megabytes whose cache takes 1,000 bytes per token.
     fn model(megabytes: u64) -> Footprint {
-        Footprint { scratch: (0, 0.0), ..Footprint::estimate(megabytes * 1_000_000, 1000) }
+        Footprint { scratch: Scratch::default(), ..Footprint::estimate(megabytes * 1_000_000, 1000) }
     }
 
     fn machine(megabytes: u64) -> MachineMemory {

@@ -14,7 +14,7 @@ use super::text_file;
 use hunch_model::atomic_file;
 
 /// Version of the cache: changes with the program and with this suffix.
-const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/7");
+const FORMAT: &str = concat!(env!("CARGO_PKG_VERSION"), "/8");
 /// Limit of cached entries.
 const MAX_ENTRIES: usize = 2000;
 /// Limit of the cache file, in bytes.

@@ -1,10 +1,10 @@
-//! KV cache: appends rows, truncates in O(1), and keeps selected rows. Layers without attention have [`states`] or
+//! KV cache: appends rows, truncates in O(1), and keeps selected rows. Layers without attention have [`convolution_states`] or
 //! [`checkpoints`].
 //!
 //! Drafts and acceptance do not belong here.
 
 pub(crate) mod checkpoints;
-pub(crate) mod states;
+pub(crate) mod convolution_states;
 
 use std::sync::Arc;
 
@@ -15,22 +15,26 @@ use hunch_kernels::attention::CacheValues;
 use crate::device::KvType;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
+use crate::metal::rows::RowMoves;
 use crate::spec::{KeyHeads, Mixer, ModelSpec};
 use checkpoints::{Checkpoints, DeltaMemory, DeltaPlan, GpuDeltaMemory};
+use convolution_states::{ConvolutionPlan, ConvolutionStates};
 use hunch_error::{Error, Result, megabytes};
 use hunch_kernels::RowMask;
-use states::{StatePlan, States};
 
 /// Granularity of the capacity in rows, except at the maximum.
 const CAPACITY_STEP: usize = 256;
+
+/// Bytes of replaced buffers that may wait to be freed. Each wait takes time, so a GPU waits only for more.
+const MAX_REPLACED_BYTES: usize = 128 << 20;
 
 /// Keys and values of all layers, `[heads, capacity, width of a head]` each.
 ///
 /// On a GPU with our kernels they are `[capacity, heads, width of a head]`, as halves. On the CPU the load options choose
 /// halves or floats.
 ///
-/// Layers grow one after another, so the old and new buffers coexist for only one layer. The peak is
-/// little more than the size of the full cache.
+/// Layers grow one after another, so the old and new buffers coexist for only one layer, or on a GPU for
+/// [`MAX_REPLACED_BYTES`]. The peak is little more than the size of the full cache.
 pub(crate) struct KvCache {
     layers: Vec<LayerCache>,
     len: usize,
@@ -41,7 +45,7 @@ pub(crate) struct KvCache {
     heads: Vec<KeyHeads>,
     memory: CacheMemory,
     /// State of the layers with a short convolution, if there are any.
-    states: Option<States>,
+    convolution_states: Option<ConvolutionStates>,
     /// State of the layers with a gated delta net, if there are any.
     checkpoints: Option<Checkpoints>,
 }
@@ -173,11 +177,12 @@ impl KvCache {
             }
             LayerCache::Host { k: HostValues::empty(kv), v: HostValues::empty(kv) }
         };
-        let of_layers =
-            |positions: usize| States::new(positions - 1, spec.n_embd, (0..spec.n_layer).map(has_state));
+        let of_layers = |positions: usize| {
+            ConvolutionStates::new(positions - 1, spec.n_embd, (0..spec.n_layer).map(has_state))
+        };
         Self {
             layers: (0..spec.n_layer).map(empty).collect(),
-            states: spec.convolution.map(of_layers),
+            convolution_states: spec.convolution.map(of_layers),
             checkpoints: spec
                 .delta_net
                 .map(|net| Checkpoints::new(net.shape(), (0..spec.n_layer).map(has_state))),
@@ -203,7 +208,7 @@ impl KvCache {
     pub(crate) fn bytes(&self) -> usize {
         let of_layer = |layer| self.layer_capacity(layer) * self.row_len(layer);
         let values: usize = (0..self.layers.len()).map(of_layer).sum();
-        let states = self.states.as_ref().map_or(0, States::bytes);
+        let states = self.convolution_states.as_ref().map_or(0, ConvolutionStates::bytes);
         let checkpoints = self.checkpoints.as_ref().map_or(0, Checkpoints::bytes);
         2 * values * self.kv_type().bytes() + states + checkpoints
     }
@@ -304,19 +309,27 @@ impl KvCache {
             self.max_len,
             !matches!(self.memory, CacheMemory::Host(_)),
         );
+        let mut replaced = 0;
         for layer in 0..self.layers.len() {
             if self.layer_capacity(layer) < capacity && !matches!(self.layers[layer], LayerCache::Absent) {
+                let bytes = 2 * self.layer_capacity(layer) * self.row_len(layer) * self.kv_type().bytes();
                 self.layers[layer] = self.grow(layer, capacity)?;
                 // The device frees the old buffers only after all queued work is done.
                 match &self.memory {
                     CacheMemory::Host(_) => {}
                     CacheMemory::Device(device) => device.synchronize()?,
-                    CacheMemory::Gpu(kernels) => kernels.gpu().wait()?,
+                    CacheMemory::Gpu(kernels) => {
+                        replaced += bytes;
+                        if replaced > MAX_REPLACED_BYTES {
+                            kernels.gpu().wait()?;
+                            replaced = 0;
+                        }
+                    }
                 }
             }
         }
         let kernels = self.kernels().cloned();
-        if let Some(states) = &mut self.states {
+        if let Some(states) = &mut self.convolution_states {
             states.reserve(capacity, kernels.as_ref())?;
         }
         if let Some(checkpoints) = &mut self.checkpoints {
@@ -330,8 +343,8 @@ impl KvCache {
     ///
     /// # Errors
     /// [`Error::Internal`] if a row that it reads is not held. A length that is [restorable](Self::restorable) has them.
-    pub(crate) fn plan(&mut self, mask: &RowMask) -> Result<Option<StatePlan>> {
-        self.states.as_mut().map(|states| states.plan(mask)).transpose()
+    pub(crate) fn convolution_plan(&mut self, mask: &RowMask) -> Result<Option<ConvolutionPlan>> {
+        self.convolution_states.as_mut().map(|states| states.plan(mask)).transpose()
     }
 
     /// Plans which states of gated delta nets a pass reads and keeps. `None` if no layer has one.
@@ -365,23 +378,23 @@ impl KvCache {
     ///
     /// # Errors
     /// [`Error::Internal`] if the layer has none there.
-    pub(crate) fn host_state(&mut self, layer: usize) -> Result<&mut [f32]> {
-        self.states.as_mut().ok_or_else(wrong_memory)?.host(layer)
+    pub(crate) fn host_convolution_state(&mut self, layer: usize) -> Result<&mut [f32]> {
+        self.convolution_states.as_mut().ok_or_else(wrong_memory)?.host(layer)
     }
 
     /// Returns the state of a layer on the GPU, `[places, n_embd]`.
     ///
     /// # Errors
     /// [`Error::Internal`] if the layer has none there.
-    pub(crate) fn gpu_state(&self, layer: usize) -> Result<&Buffer> {
-        self.states.as_ref().ok_or_else(wrong_memory)?.gpu(layer)
+    pub(crate) fn gpu_convolution_state(&self, layer: usize) -> Result<&Buffer> {
+        self.convolution_states.as_ref().ok_or_else(wrong_memory)?.gpu(layer)
     }
 
     /// Returns the greatest length up to `len` that the cache can be [truncated](Self::truncate) to and continue. It is
     /// `len` itself if all layers have attention.
     pub(crate) fn restorable(&self, len: usize) -> usize {
         let len = len.min(self.len);
-        let len = self.states.as_ref().map_or(len, |states| states.restorable(len));
+        let len = self.convolution_states.as_ref().map_or(len, |states| states.restorable(len));
         self.checkpoints.as_ref().map_or(len, |checkpoints| checkpoints.restorable(len))
     }
 
@@ -420,7 +433,7 @@ impl KvCache {
             // Keys, then values.
             for side in 0..2 {
                 let (from, to) = (side * (old.bytes() / 2), side * capacity * row_bytes);
-                kernels.copy((old, from), (&new, to), self.len * row_bytes)?;
+                kernels.copy(old.at_byte(from), new.at_byte(to), self.len * row_bytes)?;
             }
         }
         Ok(LayerCache::Gpu(new))
@@ -520,7 +533,7 @@ impl KvCache {
         let moved = rows.iter().enumerate().position(|(to, &from)| to != from);
         if let Some(first) = moved {
             let kernels = self.kernels().cloned();
-            if let Some(states) = &mut self.states {
+            if let Some(states) = &mut self.convolution_states {
                 states.keep(base, rows, kernels.as_ref())?;
             }
             if let Some(checkpoints) = &mut self.checkpoints {
@@ -560,17 +573,13 @@ impl KvCache {
     /// Moves rows `base + rows[i]` to `base + first + i` in the memory of the Metal kernels.
     fn move_gpu_rows(&self, base: usize, rows: &[usize], first: usize) -> Result<()> {
         let CacheMemory::Gpu(kernels) = &self.memory else { return Ok(()) };
-        let pairs: Vec<u8> = rows
-            .iter()
-            .enumerate()
-            .flat_map(|(to, from)| [base + from, base + first + to])
-            .flat_map(|slot| (slot as u32).to_le_bytes())
-            .collect();
-        let pairs = Buffer::with_bytes(kernels.gpu(), &pairs)?;
+        let moves: Vec<(usize, usize)> =
+            rows.iter().enumerate().map(|(to, from)| (base + from, base + first + to)).collect();
+        let moves = RowMoves::new(kernels.gpu(), &moves)?;
         for (index, layer) in self.layers.iter().enumerate() {
             if let LayerCache::Gpu(memory) = layer {
-                for side in [0, memory.bytes() / 2] {
-                    kernels.copy_rows(memory, side, &pairs, (rows.len(), self.row_len(index)))?;
+                for keys_or_values in [0, memory.bytes() / 2] {
+                    kernels.move_rows(memory.at_byte(keys_or_values), &moves, self.row_len(index))?;
                 }
             }
         }

@@ -13,19 +13,21 @@ use candle_nn::rotary_emb::{rope, rope_i};
 use crate::attention::{ScoreScaling, attention, mask_bias};
 use crate::cache::KvCache;
 use crate::cache::checkpoints::{DeltaMemory, DeltaPlan};
-use crate::cache::states::StatePlan;
+use crate::cache::convolution_states::ConvolutionPlan;
 use crate::cpu_executor::convolution::{ConvolutionInput, convolve};
 use crate::cpu_executor::delta_net::{DeltaProjections, DeltaSpace, DeltaWeights};
 use crate::device::Compute;
 use crate::executor::{Executor, LayerStep, Wanted};
 use crate::linear::Linear;
 use crate::rope::{PassAngles, Rope};
-use crate::spec::{DeltaNet, HeadNorms, Mixer, ModelSpec, RopeKind, per_layer};
+use crate::spec::{
+    DeltaNet, HeadNorms, LAYER_EMBEDDING_SCALE, LAYER_EMBEDDING_TABLE, Mixer, ModelSpec, RopeKind,
+};
 use crate::tensor_names::{
-    DeltaNetWeights, Dense, FeedForward, LayerWeights, Mixture, ModelWeights, Parallel,
+    ConvolutionWeights, DeltaNetWeights, Dense, FeedForward, MixerWeights, Mixture, ModelWeights, Parallel,
 };
 use crate::weights::{Embedding, MatrixRows, WeightFile};
-use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
+use hunch_core::model::{LogitRows, PassOutput, Rows, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::activation::{CLAMPED_BOUND, CLAMPED_SLOPE};
@@ -40,7 +42,7 @@ pub(crate) struct CandleExecutor {
     embedding: Arc<Embedding>,
     weights: Arc<ModelWeights<Linear, Tensor, Vec<Linear>>>,
     /// Table of the layers' own embeddings, in host memory.
-    per_layer: Option<Arc<Embedding>>,
+    layer_embedding: Option<Arc<Embedding>>,
     rope: Arc<Rope>,
     cache: KvCache,
     pass: Option<Pass>,
@@ -56,13 +58,13 @@ struct Pass {
     /// Factors of the queries, `[1, 1, rows, 1]`.
     query_factors: Option<Tensor>,
     /// Rows of state that short convolutions read and write.
-    plan: Option<StatePlan>,
+    convolution_plan: Option<ConvolutionPlan>,
     /// States that gated delta nets read and keep.
     delta_plan: Option<DeltaPlan>,
     /// Gates of the output of attention, `[rows, n_head * head_dim]`.
     gate: Option<Tensor>,
     /// Inputs of the layers' own embeddings, `[n_layer, rows, width]`.
-    per_layer: Option<Tensor>,
+    layer_embedding: Option<Tensor>,
     /// The residual stream.
     x: Tensor,
     /// Output of the last step, input of the next.
@@ -78,9 +80,9 @@ impl CandleExecutor {
     /// If a tensor is missing or has the wrong shape, or the device is out of memory.
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
         let device = compute.device();
-        let table = spec.per_layer.map(|of| {
+        let table = spec.layer_embedding.map(|of| {
             let size = (spec.n_vocab, spec.n_layer * of.width);
-            file.host_table(per_layer::TABLE, size, compute.threads()).map(Arc::new)
+            file.host_table(LAYER_EMBEDDING_TABLE, size, compute.threads()).map(Arc::new)
         });
         let linear = |rows: &MatrixRows| file.linear(rows, device);
         Ok(Self {
@@ -92,7 +94,7 @@ impl CandleExecutor {
                 |len| Ok(Tensor::ones(len, DType::F32, device)?),
                 |of| file.expert_linears(of, device),
             )?),
-            per_layer: table.transpose()?,
+            layer_embedding: table.transpose()?,
             embedding: Arc::new(file.embedding(spec.n_vocab, spec.n_embd, device)?),
             rope: Arc::new(Rope::new(file, spec)?),
             cache: KvCache::on_device(spec, spec.context_length, device),
@@ -105,8 +107,9 @@ impl CandleExecutor {
 
     /// Computes the inputs of the layers' own embeddings from the scaled embeddings of the tokens. `None` for models
     /// without.
-    fn per_layer_inputs(&self, tokens: &[TokenId], x: &Tensor) -> Result<Option<Tensor>> {
-        let Some((table, input)) = self.per_layer.as_ref().zip(self.weights.per_layer.as_ref()) else {
+    fn layer_embedding_inputs(&self, tokens: &[TokenId], x: &Tensor) -> Result<Option<Tensor>> {
+        let Some((table, input)) = self.layer_embedding.as_ref().zip(self.weights.layer_embedding.as_ref())
+        else {
             return Ok(None);
         };
         let (layers, width) = (self.spec.n_layer, input.norm.dim(0)?);
@@ -115,7 +118,7 @@ impl CandleExecutor {
         let projected = projected.reshape((tokens.len() * layers, width))?;
         let projected = rms_norm(&projected, &input.norm, self.spec.rms_eps as f32)?;
         let sum = (projected + of_tokens.reshape((tokens.len() * layers, width))?)?;
-        let inputs = scaled(sum, per_layer::INPUT_SCALE)?.reshape((tokens.len(), layers, width))?;
+        let inputs = scaled(sum, LAYER_EMBEDDING_SCALE)?.reshape((tokens.len(), layers, width))?;
         Ok(Some(inputs.transpose(0, 1)?.contiguous()?))
     }
 
@@ -140,27 +143,28 @@ impl CandleExecutor {
     fn project(&mut self, index: usize) -> Result<()> {
         let Self { spec, weights, cache, pass, .. } = self;
         let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
-        let h = normed(&pass.x, layer.attention_norm.as_ref(), spec)?;
+        let h = normed(&pass.x, layer.mixer_norm.as_ref(), spec)?;
         let rotation = pass.rotation.of(spec.layers[index].rope);
         let width = spec.heads(index).width;
-        if let Some(linear) = &layer.k {
+        let attention = layer.mixer.attention()?;
+        if let Some(linear) = &attention.keys {
             let projected = linear.forward(&h)?;
-            let v = match &layer.v {
+            let v = match &attention.values {
                 Some(linear) => linear.forward(&h)?,
                 None => projected.clone(),
             };
             let v = if spec.head_norms == HeadNorms::WithValues { unit_normed(&v, width, spec)? } else { v };
-            let k = heads(&projected, layer.k_norm.as_ref(), (spec, width), rotation)?;
+            let k = heads(&projected, attention.key_norm.as_ref(), (spec, width), rotation)?;
             cache.write_tensors(index, &k, &v)?;
         }
-        let mut q = layer.q.forward(&h)?;
+        let mut q = attention.queries.forward(&h)?;
         if spec.gated_attention {
             let rows = q.dim(0)?;
             let both = q.reshape((rows, spec.n_head, 2, width))?;
             let part = |at: usize| both.narrow(2, at, 1)?.contiguous()?.reshape((rows, spec.n_head * width));
             (q, pass.gate) = (part(0)?, Some(candle_nn::ops::sigmoid(&part(1)?)?));
         }
-        let q = heads(&q, layer.q_norm.as_ref(), (spec, width), rotation)?;
+        let q = heads(&q, attention.query_norm.as_ref(), (spec, width), rotation)?;
         pass.h = match &pass.query_factors {
             Some(factors) if spec.scales_queries(index) => q.broadcast_mul(factors)?,
             _ => q,
@@ -172,10 +176,12 @@ impl CandleExecutor {
     fn convolve(&mut self, index: usize) -> Result<()> {
         let Self { spec, weights, cache, pass, .. } = self;
         let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
-        let h = normed(&pass.x, layer.attention_norm.as_ref(), spec)?;
-        let kernel = active(layer.convolution.as_ref())?;
-        let state = cache.host_state(index)?;
-        pass.h = convolved(mixer_inputs(layer, &h), kernel, active(pass.plan.as_ref())?, state)?;
+        let h = normed(&pass.x, layer.mixer_norm.as_ref(), spec)?;
+        let MixerWeights::ShortConvolution(weights) = &layer.mixer else { return Err(other_mixer()) };
+        let ConvolutionWeights { b, c, x, kernel } = weights;
+        let inputs = [b, c, x].map(|linear| linear.forward(&h));
+        let state = cache.host_convolution_state(index)?;
+        pass.h = convolved(inputs, kernel, active(pass.convolution_plan.as_ref())?, state)?;
         Ok(())
     }
 
@@ -183,11 +189,13 @@ impl CandleExecutor {
     fn run_delta_net(&mut self, index: usize) -> Result<()> {
         let Self { spec, weights, cache, pass, compute, .. } = self;
         let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
-        let h = normed(&pass.x, layer.attention_norm.as_ref(), spec)?;
-        let (net, sizes) = (active(layer.delta_net.as_ref())?, active(spec.delta_net)?);
+        let h = normed(&pass.x, layer.mixer_norm.as_ref(), spec)?;
+        let MixerWeights::DeltaNet(net) = &layer.mixer else { return Err(other_mixer()) };
+        let sizes = active(spec.delta_net)?;
+        let inputs = [&net.channels, &net.gates, &net.strengths].map(|linear| linear.forward(&h));
         let decays = net.decays.as_ref().map(|linear| linear.forward(&h)).transpose()?;
         let place = (&*compute, active(pass.delta_plan.as_ref())?, cache.delta_memory(index)?);
-        pass.h = delta_net((net, sizes, spec.rms_eps as f32), mixer_inputs(layer, &h), decays, place)?;
+        pass.h = delta_net((net, sizes, spec.rms_eps as f32), inputs, decays, place)?;
         Ok(())
     }
 
@@ -199,7 +207,7 @@ impl CandleExecutor {
         let scores = ScoreScaling {
             scale: spec.attention_scale,
             softcap: spec.attention_softcap,
-            sinks: weights.layers[index].sinks.as_ref(),
+            sinks: weights.layers[index].mixer.attention()?.sinks.as_ref(),
         };
         pass.h = attention(&pass.h, cache, spec.key_layer(index), &pass.mask, bias, scores)?;
         if let Some(gate) = pass.gate.take() {
@@ -213,7 +221,7 @@ impl CandleExecutor {
         let Self { spec, weights, pass, .. } = self;
         let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
         let update = layer.output.forward(&pass.h)?;
-        pass.x = added(&pass.x, &update, layer.attention_post_norm.as_ref(), spec)?;
+        pass.x = added(&pass.x, &update, layer.mixer_post_norm.as_ref(), spec)?;
         Ok(())
     }
 
@@ -258,7 +266,7 @@ impl CandleExecutor {
     fn add_layer_embedding(&mut self, index: usize) -> Result<()> {
         let Self { spec, weights, pass, .. } = self;
         let (layer, pass) = (&weights.layers[index], active(pass.as_mut())?);
-        if let Some((own, inputs)) = layer.per_layer.as_ref().zip(pass.per_layer.as_ref()) {
+        if let Some((own, inputs)) = layer.layer_embedding.as_ref().zip(pass.layer_embedding.as_ref()) {
             let gate = own.gate.forward(&pass.x)?;
             let gate = if spec.gelu { gate.gelu()? } else { silu(&gate)? };
             let gated = (gate * inputs.get(index)?)?;
@@ -300,10 +308,10 @@ impl Executor for CandleExecutor {
             biases,
             rotation,
             query_factors,
-            plan: self.cache.plan(mask)?,
+            convolution_plan: self.cache.convolution_plan(mask)?,
             delta_plan: self.cache.delta_plan(mask)?,
             gate: None,
-            per_layer: self.per_layer_inputs(tokens, &x)?,
+            layer_embedding: self.layer_embedding_inputs(tokens, &x)?,
             h: x.clone(),
             x,
             taps: Vec::new(),
@@ -313,18 +321,18 @@ impl Executor for CandleExecutor {
 
     fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
         match step {
-            LayerStep::QueryKeyValue => match self.spec.layers[index].mixer {
+            LayerStep::Project => match self.spec.layers[index].mixer {
                 Mixer::Attention => self.project(index),
                 Mixer::ShortConvolution => self.convolve(index),
                 Mixer::DeltaNet => self.run_delta_net(index),
             },
             // The mixer in place of attention is done.
-            LayerStep::Attention if self.spec.layers[index].mixer != Mixer::Attention => Ok(()),
-            LayerStep::Attention => self.attend(index),
-            LayerStep::AttentionOutput => self.add_attention(index),
+            LayerStep::Mix if self.spec.layers[index].mixer != Mixer::Attention => Ok(()),
+            LayerStep::Mix => self.attend(index),
+            LayerStep::MixerOutput => self.add_attention(index),
             LayerStep::GateUp => self.start_feed_forward(index),
             LayerStep::Down => self.add_feed_forward(index),
-            LayerStep::PerLayer => self.add_layer_embedding(index),
+            LayerStep::LayerEmbedding => self.add_layer_embedding(index),
         }
     }
 
@@ -335,10 +343,10 @@ impl Executor for CandleExecutor {
         Ok(())
     }
 
-    fn results(&mut self, wanted: Wanted, _vocab_subset: Option<&VocabSubset>) -> Result<StepOutput> {
+    fn results(&mut self, wanted: Wanted, _vocab_subset: Option<&VocabSubset>) -> Result<PassOutput> {
         let logits = self.logits(wanted.logits)?;
         let taps = std::mem::take(&mut active(self.pass.as_mut())?.taps);
-        Ok(StepOutput { logits, taps: taps.iter().map(to_rows).collect::<Result<_>>()? })
+        Ok(PassOutput { logits, taps: taps.iter().map(to_rows).collect::<Result<_>>()? })
     }
 
     fn finish(&self) -> Result<()> {
@@ -352,7 +360,7 @@ impl Executor for CandleExecutor {
             compute: self.compute.clone(),
             embedding: self.embedding.clone(),
             weights: self.weights.clone(),
-            per_layer: self.per_layer.clone(),
+            layer_embedding: self.layer_embedding.clone(),
             rope: self.rope.clone(),
             cache: KvCache::on_device(&self.spec, self.cache.max_len(), &self.device),
             pass: None,
@@ -372,9 +380,8 @@ fn active<P>(pass: Option<P>) -> Result<P> {
     pass.ok_or_else(|| Error::Internal("no forward pass is active".into()))
 }
 
-/// Projects the normed residual stream to the three inputs of a mixer in place of attention.
-fn mixer_inputs(layer: &LayerWeights<Linear, Tensor, Vec<Linear>>, h: &Tensor) -> [Result<Tensor>; 3] {
-    [Some(&layer.q), layer.k.as_ref(), layer.v.as_ref()].map(|linear| active(linear)?.forward(h))
+fn other_mixer() -> Error {
+    Error::Internal("the layer has another mixer".into())
 }
 
 /// Returns the RMS norm of each head of values, without weights.
@@ -492,7 +499,7 @@ fn of_experts(
 fn convolved(
     projections: [Result<Tensor>; 3],
     weights: &Tensor,
-    plan: &StatePlan,
+    plan: &ConvolutionPlan,
     state: &mut [f32],
 ) -> Result<Tensor> {
     let [b, c, x] = projections;

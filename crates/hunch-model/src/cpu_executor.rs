@@ -20,10 +20,10 @@ use crate::cache::KvCache;
 use crate::device::Compute;
 use crate::executor::{Executor, LayerStep, SequenceExecutor, Wanted};
 use crate::rope::Rope;
-use crate::spec::{ModelSpec, per_layer};
-use crate::tensor_names::{ModelWeights, PerLayerInput};
+use crate::spec::{LAYER_EMBEDDING_TABLE, ModelSpec};
+use crate::tensor_names::{LayerEmbeddingInput, ModelWeights};
 use crate::weights::{Embedding, ExpertMatrices, MatrixRows, WeightFile};
-use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
+use hunch_core::model::{LogitRows, PassOutput, Rows, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
@@ -40,15 +40,15 @@ pub(crate) struct CpuExecutor {
     layers: CpuLayers,
     embedding: Arc<Embedding>,
     output: Arc<Output>,
-    per_layer: Option<Arc<PerLayerTable>>,
+    layer_embedding: Option<Arc<LayerEmbeddingTable>>,
     taps: Vec<Rows>,
 }
 
 /// Weights of the input of the layers' own embeddings.
-struct PerLayerTable {
+struct LayerEmbeddingTable {
     /// Embeddings of all layers for a token, `[n_layer * width]`.
     table: Embedding,
-    input: PerLayerInput<Linear, Vec<f32>>,
+    input: LayerEmbeddingInput<Linear, Vec<f32>>,
 }
 
 /// Weights after the layers.
@@ -79,19 +79,19 @@ impl CpuExecutor {
     pub(crate) fn load(file: &WeightFile, spec: &ModelSpec, compute: &Compute) -> Result<Self> {
         let linear = |rows: &MatrixRows| Linear::load(file, rows, compute.threads());
         let experts = |of: &ExpertMatrices| file.expert_stack(of, compute.threads());
-        let ModelWeights { layers, output_norm: norm, head, per_layer: input } =
+        let ModelWeights { layers, output_norm: norm, head, layer_embedding: input } =
             ModelWeights::load(file, spec, linear, |name, shape| values(file, name, shape), ones, experts)?;
-        let per_layer = input.zip(spec.per_layer).map(|(input, of)| -> Result<_> {
+        let layer_embedding = input.zip(spec.layer_embedding).map(|(input, of)| -> Result<_> {
             let size = (spec.n_vocab, spec.n_layer * of.width);
-            let table = file.host_table(per_layer::TABLE, size, compute.threads())?;
-            Ok(Arc::new(PerLayerTable { table, input }))
+            let table = file.host_table(LAYER_EMBEDDING_TABLE, size, compute.threads())?;
+            Ok(Arc::new(LayerEmbeddingTable { table, input }))
         });
         let table = (spec.n_vocab, spec.n_embd);
         Ok(Self {
             embedding: Arc::new(file.host_embedding(table, head.matrix(), compute.threads())?),
             layers: CpuLayers::new(spec.clone(), layers, Rope::new(file, spec)?, compute),
             output: Arc::new(Output { norm, head }),
-            per_layer: per_layer.transpose()?,
+            layer_embedding: layer_embedding.transpose()?,
             taps: Vec::new(),
         })
     }
@@ -128,8 +128,8 @@ impl CpuExecutor {
     /// Returns an executor that shares the weights and has its own empty cache.
     fn fork_cpu(&self) -> Self {
         let (embedding, output) = (self.embedding.clone(), self.output.clone());
-        let per_layer = self.per_layer.clone();
-        Self { layers: self.layers.fork(), embedding, output, per_layer, taps: Vec::new() }
+        let layer_embedding = self.layer_embedding.clone();
+        Self { layers: self.layers.fork(), embedding, output, layer_embedding, taps: Vec::new() }
     }
 
     /// Returns the embeddings of `tokens`, `[rows, n_embd]`, and computes the inputs of the layers' own embeddings.
@@ -138,9 +138,9 @@ impl CpuExecutor {
         if self.layers.spec.embedding_scale != 1.0 {
             scale(&mut x, self.layers.spec.embedding_scale);
         }
-        if let Some(PerLayerTable { table, input }) = self.per_layer.as_deref() {
+        if let Some(LayerEmbeddingTable { table, input }) = self.layer_embedding.as_deref() {
             let of_tokens = table.host_rows(tokens)?;
-            self.layers.per_layer_inputs(input, &x, &of_tokens)?;
+            self.layers.layer_embedding_inputs(input, &x, &of_tokens)?;
         }
         Ok(x)
     }
@@ -165,10 +165,10 @@ impl Executor for CpuExecutor {
         Ok(())
     }
 
-    fn results(&mut self, wanted: Wanted, vocab_subset: Option<&VocabSubset>) -> Result<StepOutput> {
+    fn results(&mut self, wanted: Wanted, vocab_subset: Option<&VocabSubset>) -> Result<PassOutput> {
         let mut taps = std::mem::take(&mut self.taps);
         taps.truncate(wanted.taps);
-        Ok(StepOutput { logits: self.logits(wanted.logits, vocab_subset)?, taps })
+        Ok(PassOutput { logits: self.logits(wanted.logits, vocab_subset)?, taps })
     }
 
     fn fork(&self) -> Box<dyn Executor> {

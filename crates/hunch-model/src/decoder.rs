@@ -21,7 +21,7 @@ use crate::spec::{ModelSpec, STATE_STEP};
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
     ChainDraws, DeviceChain, DraftWindow, ExpertUse, LanguageModel, LayerPlan, LogitRows, ModelInfo,
-    ModelMemory, RowLayout, Step, StepOutput,
+    ModelMemory, PassInput, PassOutput, RowLayout,
 };
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
@@ -207,7 +207,7 @@ impl Decoder {
         self.executor.host_head()
     }
 
-    fn check_step(&self, step: &Step<'_>) -> Result<()> {
+    fn check_step(&self, step: &PassInput<'_>) -> Result<()> {
         if step.tokens.is_empty() {
             return Err(Error::Internal("a forward pass needs at least one token".into()));
         }
@@ -223,7 +223,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn pass(&mut self, step: Step<'_>) -> Result<StepOutput> {
+    fn pass(&mut self, step: PassInput<'_>) -> Result<PassOutput> {
         self.check_step(&step)?;
         let rows = step.tokens.len();
         let mask =
@@ -232,17 +232,17 @@ impl Decoder {
         let tapped: BTreeSet<usize> = step.taps.iter().copied().collect();
         let wanted = Wanted { logits: step.logits, taps: tapped.len() };
         self.layers(step.layers, &tapped, wanted)?;
-        let StepOutput { logits, taps } = self.executor.results(wanted, step.vocab_subset)?;
+        let PassOutput { logits, taps } = self.executor.results(wanted, step.vocab_subset)?;
         if logits.is_empty() && taps.is_empty() {
             // Nothing was read, so work may be queued. A pass that is timed has to be over when it returns.
             self.executor.finish()?;
         }
         self.advance(step.tokens, step.window);
         if step.taps.iter().eq(&tapped) {
-            return Ok(StepOutput { logits, taps });
+            return Ok(PassOutput { logits, taps });
         }
         let taps = step.taps.iter().map(|tap| taps[tapped.range(..tap).count()].clone()).collect();
-        Ok(StepOutput { logits, taps })
+        Ok(PassOutput { logits, taps })
     }
 
     /// Adds the rows of a pass over `tokens` to the length of the cache.
@@ -263,7 +263,7 @@ impl Decoder {
             let (tokens, window): (Vec<TokenId>, _) =
                 (rows.iter().map(|row| row.token).collect(), rows[0].window);
             for tokens in tokens.chunks(self.prefill_rows()) {
-                self.pass(Step { window, ..Step::chain(tokens, LogitRows::None) })?;
+                self.pass(PassInput { window, ..PassInput::chain(tokens, LogitRows::None) })?;
             }
         }
         Ok(())
@@ -282,7 +282,7 @@ impl Decoder {
                 LAYER.iter().try_for_each(|&part| self.executor.step(layer, part))?;
             } else if self.spec.lends_keys(layer) && !matches!(layers, LayerPlan::Exit(_)) {
                 // Later layers attend to these keys, which must not be those of other rows.
-                self.executor.step(layer, LayerStep::QueryKeyValue)?;
+                self.executor.step(layer, LayerStep::Project)?;
             }
             if tapped.contains(&layer) {
                 self.executor.tap(kept, wanted)?;
@@ -300,7 +300,7 @@ impl Decoder {
         (layers, window): (LayerPlan<'_>, Option<DraftWindow>),
         draws: Option<ChainDraws<'_>>,
     ) -> Result<DeviceChain> {
-        self.check_step(&Step::chain(tokens, LogitRows::Last))?;
+        self.check_step(&PassInput::chain(tokens, LogitRows::Last))?;
         if draws.is_some_and(|draws| draws.units.len() < count || draws.n_vocab > self.spec.n_vocab) {
             return Err(Error::Internal("the draws of a chain do not fit its tokens".into()));
         }
@@ -394,7 +394,7 @@ impl LanguageModel for Decoder {
         self.execution.backend.prefill_rows()
     }
 
-    fn forward(&mut self, step: Step<'_>) -> hunch_core::error::Result<StepOutput> {
+    fn forward(&mut self, step: PassInput<'_>) -> hunch_core::error::Result<PassOutput> {
         Ok(self.pass(step)?)
     }
 

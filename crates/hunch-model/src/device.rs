@@ -185,7 +185,7 @@ impl OwnKernels {
         }
         let test = SelfTest::run(&self.kernels, self.workload);
         let record = Arc::new(SelfTestRecord { machine: self.machine(), test });
-        if let Some(path) = self.record.get() {
+        if let Some(path) = self.record.get().filter(|_| record.test.is_lasting()) {
             // Without a file the next start tests again.
             let _ = record.write(path);
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cache::KvCache;
 use crate::weights::Embedding;
-use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
+use hunch_core::model::{LogitRows, PassOutput, Rows, VocabSubset};
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -17,30 +17,30 @@ use hunch_kernels::{RowMask, WeightMatrix};
 /// Operations are fused if they share an input or follow each other elementwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LayerStep {
-    /// Norm, query, key and value products with biases, head norms, rotation, and writing keys and
-    /// values to the cache. Norm and products of a short convolution.
-    QueryKeyValue,
-    /// Attention over the KV cache, or a short convolution over its state.
-    Attention,
-    /// Output product, added to the residual stream.
-    AttentionOutput,
+    /// Norm and projections of the mixer. Those of attention are queries, keys and values, with biases, head norms and
+    /// rotation, and keys and values are written to the cache.
+    Project,
+    /// Attention over the KV cache, or the mixer in its place over its state.
+    Mix,
+    /// Output product of the mixer, added to the residual stream.
+    MixerOutput,
     /// Norm, gate and up products, and silu(gate) * up.
     GateUp,
     /// Down product, added to the residual stream.
     Down,
     /// Gated embedding of the layer's own, added to the residual stream, and the factor of the layer's output. Nothing
     /// for layers without both.
-    PerLayer,
+    LayerEmbedding,
 }
 
 /// Steps of a layer, in order.
 pub(crate) const LAYER: [LayerStep; 6] = [
-    LayerStep::QueryKeyValue,
-    LayerStep::Attention,
-    LayerStep::AttentionOutput,
+    LayerStep::Project,
+    LayerStep::Mix,
+    LayerStep::MixerOutput,
     LayerStep::GateUp,
     LayerStep::Down,
-    LayerStep::PerLayer,
+    LayerStep::LayerEmbedding,
 ];
 
 /// Results of a pass that its caller wants.
@@ -83,11 +83,11 @@ pub(crate) trait Executor: Send {
     /// Computes logits `[rows, n_vocab]` for the selected rows, and returns them with the residual streams that were
     /// kept. Waits once, if the device queues its work and something is wanted.
     ///
-    /// An executor may compute only the tokens of `vocab_subset`. See [`Step`](hunch_core::model::Step).
+    /// An executor may compute only the tokens of `vocab_subset`. See [`PassInput`](hunch_core::model::PassInput).
     ///
     /// # Errors
     /// If the device fails.
-    fn results(&mut self, wanted: Wanted, vocab_subset: Option<&VocabSubset>) -> Result<StepOutput>;
+    fn results(&mut self, wanted: Wanted, vocab_subset: Option<&VocabSubset>) -> Result<PassOutput>;
     /// Returns `true` if the device can choose tokens and continue with them, without the host.
     fn can_choose(&self) -> bool {
         false
@@ -164,5 +164,5 @@ pub(crate) trait SequenceExecutor: Send {
     ///
     /// # Errors
     /// If a sequence's cache is full. All sequences are then unchanged.
-    fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput>;
+    fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<PassOutput>;
 }

@@ -14,26 +14,33 @@ use candle_core::Device;
 use crate::cache::KvCache;
 use crate::executor::{Draw, Executor, LayerStep, Wanted};
 use crate::gguf::Gguf;
+use crate::metal::activations::Forms;
+use crate::metal::attention::{GpuAttention, Scoring};
+use crate::metal::choice::{DrawInput, MAX_TOP_K};
 use crate::metal::delta_net::DELTA_WIDTHS;
 use crate::metal::experts::{ExpertMatrix, MAX_EXPERTS, MAX_GROUPS, MAX_USED};
-use crate::metal::gpu::{Argument, Buffer, Gpu};
-use crate::metal::kernels::{
-    GateInput, GpuAttention, GpuProduct, HeadsInput, Kernels, MAX_TOP_K, NormInput, NormedRows, NormedUpdate,
-    Scaling, Scoring, SpecialHeads,
-};
+use crate::metal::gpu::{Buffer, BufferAt, Gpu};
+use crate::metal::heads::{HeadsInput, SpecialHeads};
+use crate::metal::kernels::Kernels;
 use crate::metal::matrix::Matrix;
+use crate::metal::multiply::{GpuProduct, Scaling, Store};
+use crate::metal::rows::{GateInput, NormInput, NormedUpdate};
 use crate::metal::selftest::{HEAD_WIDTHS, KernelPart};
-use crate::metal::workspace::{Activations, AttentionSpace, WRITE_FLOATS, Widths, Workspace, at_least};
+use crate::metal::workspace::{AttentionSpace, Widths, Workspace, at_least};
 use crate::rope::{PassAngles, Rope};
-use crate::spec::{HeadNorms, KeyHeads, Mixer, ModelSpec, Norms, PerLayerEmbedding, RopeKind, per_layer};
+use crate::spec::{
+    HeadNorms, KeyHeads, LAYER_EMBEDDING_SCALE, LAYER_EMBEDDING_TABLE, LayerEmbeddingShape, ModelSpec, Norms,
+    RopeKind,
+};
 use crate::tensor_names::{
-    DeltaNetWeights, Dense, FeedForward, LayerWeights, ModelWeights, PerLayer, PerLayerInput,
+    AttentionWeights, ConvolutionWeights, DeltaNetWeights, Dense, FeedForward, LayerEmbedding,
+    LayerEmbeddingInput, LayerWeights, MixerWeights, ModelWeights,
 };
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
-use convolution::GpuPlan;
+use convolution::{GpuConvolutionPlan, LayerConvolution};
 use delta_net::DeltaPass;
 use experts::{Mixture, MixturePass, MixtureSpace};
-use hunch_core::model::{LogitRows, Rows, StepOutput, VocabSubset};
+use hunch_core::model::{LogitRows, PassOutput, Rows, VocabSubset};
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -57,7 +64,7 @@ pub(crate) struct MetalExecutor {
     workspace: Option<Workspace>,
     experts: Option<MixtureSpace>,
     /// Inputs of the layers' own embeddings, `[rows, n_layer, width]`, and their projected part.
-    per_layer: Option<(Buffer, Buffer)>,
+    layer_embedding: Option<(Buffer, Buffer)>,
     pass: Option<Pass>,
 }
 
@@ -67,11 +74,11 @@ struct Weights {
     output_norm: Buffer,
     head: Arc<Matrix>,
     head_bias: Option<Buffer>,
-    per_layer: Option<PerLayerTable>,
+    layer_embedding: Option<LayerEmbeddingTable>,
 }
 
 /// Weights of the input of the layers' own embeddings.
-struct PerLayerTable {
+struct LayerEmbeddingTable {
     /// Embeddings of all layers for a token.
     table: Matrix,
     projection: Joined,
@@ -79,34 +86,43 @@ struct PerLayerTable {
 }
 
 /// Weights of a layer's own embedding.
-struct GpuPerLayer {
+struct GpuLayerEmbedding {
     gate: Joined,
     projection: Joined,
     post_norm: Buffer,
 }
 
 struct Layer {
-    attention_norm: Option<Buffer>,
-    query_key_value: Joined,
-    /// Values of the queries, keys and values of a row.
-    heads_width: usize,
-    /// The keys before their norm and rotation are the values too.
-    values_are_keys: bool,
-    q_norm: Option<Buffer>,
-    k_norm: Option<Buffer>,
-    /// Weights of a short convolution, whose projections are those of queries, keys and values.
-    convolution: Option<Buffer>,
-    /// Weights of a gated delta net, whose projections are those of queries, keys and values.
-    delta_net: Option<DeltaNetWeights<MatrixRows, Buffer>>,
-    sinks: Option<Buffer>,
+    mixer_norm: Option<Buffer>,
+    /// Projections of the mixer, whose outputs are next to each other.
+    projections: Joined,
+    mixer: GpuMixer,
     output: Joined,
-    attention_post_norm: Option<Buffer>,
+    mixer_post_norm: Option<Buffer>,
     feed_forward_norm: Option<Buffer>,
     feed_forward: GpuFeedForward,
     feed_forward_post_norm: Option<Buffer>,
-    per_layer: Option<GpuPerLayer>,
+    layer_embedding: Option<GpuLayerEmbedding>,
     /// Factor of the residual stream after the layer.
     output_scale: f32,
+}
+
+/// Attention of a layer, or the mixer in its place, without its projections.
+enum GpuMixer {
+    Attention(GpuAttentionWeights),
+    /// Weights of a short convolution.
+    ShortConvolution(Buffer),
+    DeltaNet(DeltaNetWeights<MatrixRows, Buffer>),
+}
+
+struct GpuAttentionWeights {
+    /// Values of the queries, keys and values of a row. Gates follow.
+    heads_width: usize,
+    /// The keys before their norm and rotation are the values too.
+    values_are_keys: bool,
+    query_norm: Option<Buffer>,
+    key_norm: Option<Buffer>,
+    sinks: Option<Buffer>,
 }
 
 /// Feed-forward network of a layer.
@@ -122,8 +138,8 @@ struct Pass {
     /// Factor of the queries of each row.
     query_factors: Option<Buffer>,
     space: AttentionSpace,
-    /// Rows of state that layers without attention read and write.
-    plan: Option<GpuPlan>,
+    /// Rows of state that short convolutions read and write.
+    convolution: Option<GpuConvolutionPlan>,
     /// States that gated delta nets read and keep.
     delta_net: Option<DeltaPass>,
     /// Layer and part whose output has not joined the residual stream yet.
@@ -133,9 +149,9 @@ struct Pass {
 /// Part of a layer whose output is normed before it joins the residual stream.
 #[derive(Clone, Copy, Debug)]
 enum UpdatePart {
-    Attention,
+    Mixer,
     FeedForward,
-    PerLayer,
+    LayerEmbedding,
 }
 
 impl MetalExecutor {
@@ -154,7 +170,7 @@ impl MetalExecutor {
                 spec.n_head, heads.width, heads.count
             ));
         }
-        let of_layers = spec.per_layer.map_or(0, |of| of.width);
+        let of_layers = spec.layer_embedding.map_or(0, |of| of.width);
         let widths = [spec.n_embd, spec.n_ff, of_layers].into_iter();
         let widths = widths.chain((0..spec.n_layer).map(|layer| spec.dense_width(layer)));
         if let Some(width) = widths.into_iter().find(|width| !width.is_multiple_of(32)) {
@@ -248,7 +264,7 @@ impl MetalExecutor {
             cache: KvCache::on_gpu(spec, spec.context_length, kernels),
             workspace: None,
             experts: None,
-            per_layer: None,
+            layer_embedding: None,
             pass: None,
             kernels: kernels.clone(),
             spec: spec.clone(),
@@ -256,83 +272,88 @@ impl MetalExecutor {
     }
 
     /// Starts a pass over the tokens in a buffer of the GPU.
-    fn start(&mut self, tokens: Argument<'_>, mask: &RowMask) -> Result<()> {
+    fn start(&mut self, tokens: BufferAt<'_>, mask: &RowMask) -> Result<()> {
         let rows = mask.rows();
         self.cache.reserve(rows)?;
         let gpu = self.kernels.gpu().clone();
         let widths = self.widths();
         let (old, old_net) = self.pass.take().map(|pass| (pass.space, pass.delta_net)).unzip();
         let width = self.spec.widest_queries() / self.spec.n_head;
-        let space = AttentionSpace::new(&gpu, mask, (self.spec.n_head, width), old)?;
+        let space = AttentionSpace::new(&gpu, mask, self.spec.n_head, width, old)?;
         let angles = self.rope.angles(mask.positions()).try_map(|angles| {
             Ok((Buffer::with_floats(&gpu, &angles.cos)?, Buffer::with_floats(&gpu, &angles.sin)?))
         })?;
         let factors = &angles.query_factors;
         let query_factors = (!factors.is_empty()).then(|| Buffer::with_floats(&gpu, factors)).transpose()?;
-        let plan = self.cache.plan(mask)?.map(|plan| GpuPlan::new(&self.kernels, &plan)).transpose()?;
+        let convolution = self.cache.convolution_plan(mask)?;
+        let convolution =
+            convolution.map(|plan| GpuConvolutionPlan::new(&self.kernels, &plan)).transpose()?;
         let delta_plan = self.cache.delta_plan(mask)?;
         let delta_net = DeltaPass::new(&gpu, &self.spec, delta_plan.as_ref(), old_net.flatten())?;
         let workspace = Workspace::for_rows(&gpu, self.workspace.take(), rows, widths)?;
         self.experts = MixtureSpace::for_rows(&gpu, self.experts.take(), rows, &self.spec)?;
         let (table, scale) = (&self.weights.embedding, self.spec.embedding_scale);
-        self.kernels.take_rows(table, (tokens, rows), scale, &workspace.x)?;
+        self.kernels.take_rows(table, tokens, rows, scale, &workspace.x)?;
         self.workspace = Some(workspace);
-        self.pass = Some(Pass { rows, angles, query_factors, space, plan, delta_net, pending: None });
-        self.per_layer_inputs(tokens)
+        self.pass = Some(Pass { rows, angles, query_factors, space, convolution, delta_net, pending: None });
+        self.layer_embedding_inputs(tokens)
     }
 
     /// Computes the inputs of the layers' own embeddings from the embeddings of the tokens.
-    fn per_layer_inputs(&mut self, tokens: Argument<'_>) -> Result<()> {
-        let (Some(own), Some(pass)) = (&self.weights.per_layer, &self.pass) else { return Ok(()) };
+    fn layer_embedding_inputs(&mut self, tokens: BufferAt<'_>) -> Result<()> {
+        let (Some(own), Some(pass)) = (&self.weights.layer_embedding, &self.pass) else { return Ok(()) };
         let (rows, gpu) = (pass.rows, self.kernels.gpu());
         let values = own.table.k();
-        let (inputs, projected) = self.per_layer.take().unzip();
+        let (inputs, projected) = self.layer_embedding.take().unzip();
         let inputs = at_least(gpu, inputs, 4 * rows * values)?;
         let projected = at_least(gpu, projected, 4 * rows * values)?;
         let width = values / self.spec.n_layer;
-        let of_table = (width as f32).sqrt() * per_layer::INPUT_SCALE;
-        self.kernels.take_rows(&own.table, (tokens, rows), of_table, &inputs)?;
+        let of_table = (width as f32).sqrt() * LAYER_EMBEDDING_SCALE;
+        self.kernels.take_rows(&own.table, tokens, rows, of_table, &inputs)?;
         let space = self.workspace.as_ref().ok_or_else(no_pass)?;
         let activations = &space.activations;
-        self.kernels.update_and_norm(self.norm_input(None)?, activations, own.projection.forms(rows))?;
-        let scale = 1.0 / (self.spec.n_embd as f32).sqrt();
-        own.projection.multiply_scaled(&self.kernels, activations, rows, &projected, Some(scale))?;
+        let forms = own.projection.forms(rows);
+        self.kernels.norm(self.norm_input(None)?, activations.written_as(forms))?;
+        let scaled = Store::ReplaceScaled(1.0 / (self.spec.n_embd as f32).sqrt());
+        own.projection.multiply(&self.kernels, activations, rows, &projected, scaled)?;
         // Each layer's part of a row has a norm of its own.
         let update = NormedUpdate {
             rows: &projected,
             weight: &own.norm,
-            scale: per_layer::INPUT_SCALE,
+            scale: LAYER_EMBEDDING_SCALE,
             factor: 1.0,
             store: true,
         };
         let (rows, eps) = (rows * self.spec.n_layer, self.spec.rms_eps as f32);
         let parts = NormInput { x: &inputs, weight: None, update: Some(update), first: 0, rows, width, eps };
-        self.kernels.update_and_norm(parts, activations, 0)?;
-        self.per_layer = Some((inputs, projected));
+        self.kernels.norm(parts, activations.written_as(Forms::NONE))?;
+        self.layer_embedding = Some((inputs, projected));
         Ok(())
     }
 
     /// Computes the gated embedding of a layer's own, as the activations of its projection.
-    fn per_layer_gate(&self, index: usize) -> Result<()> {
+    fn layer_embedding_gate(&self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, .. } = self;
         let (pass, space) = self.running()?;
-        let own = weights.layers[index].per_layer.as_ref().ok_or_else(|| missing("embedding"))?;
-        let (inputs, _) = self.per_layer.as_ref().ok_or_else(no_pass)?;
-        own.gate.multiply(kernels, &space.activations, pass.rows, &space.gates, None)?;
+        let own = weights.layers[index].layer_embedding.as_ref().ok_or_else(|| missing("embedding"))?;
+        let (inputs, _) = self.layer_embedding.as_ref().ok_or_else(no_pass)?;
+        own.gate.multiply(kernels, &space.activations, pass.rows, &space.gates, Store::Replace)?;
         let width = own.gate.width;
         let input = GateInput {
-            gates: &space.gates,
+            gates: space.gates.at_value(0),
             gate_stride: width,
-            ups: inputs,
-            ups_before: index * width,
+            ups: inputs.at_value(index * width),
             up_stride: spec.n_layer * width,
+            rows: pass.rows,
+            width,
+            activation: spec.activation(),
+            factors: None,
         };
-        let out = (&space.activations, own.projection.forms(pass.rows));
-        kernels.gate_by(input, (pass.rows, width), (spec.activation(), None), out)
+        kernels.gate(input, space.activations.written_as(own.projection.forms(pass.rows)))
     }
 
-    /// Computes logits of rows of the pass, at a byte offset of a buffer.
-    fn head(&self, rows: LogitRows, (out, at): (&Buffer, usize)) -> Result<()> {
+    /// Computes logits of rows of the pass.
+    fn head(&self, rows: LogitRows, out: BufferAt<'_>) -> Result<()> {
         let Self { spec, kernels, weights, .. } = self;
         let (pass, space) = self.running()?;
         let (first, rows) = match rows {
@@ -341,7 +362,7 @@ impl MetalExecutor {
             LogitRows::Last => (pass.rows - 1, 1),
         };
         let head = &*weights.head;
-        let forms = Activations::forms(head.wants_quantised(), !head.wants_quantised(), rows);
+        let forms = Forms::read_by(head.wants_quantised(), !head.wants_quantised(), rows);
         // The residual stream stays as it is, so the head may run again.
         let input = NormInput {
             first,
@@ -349,12 +370,11 @@ impl MetalExecutor {
             update: self.pending_update(false),
             ..self.norm_input(Some(&weights.output_norm))?
         };
-        kernels.update_and_norm(input, &space.activations, forms)?;
+        kernels.norm(input, space.activations.written_as(forms))?;
         let product = GpuProduct {
             matrix: head,
             bias: weights.head_bias.as_ref(),
             out,
-            offset: at / size_of::<f32>(),
             stride: spec.n_vocab,
             add: false,
             scaling: Scaling { scale: spec.logit_scale, cap: spec.logit_softcap },
@@ -388,77 +408,69 @@ impl MetalExecutor {
     }
 
     /// Completes the residual stream, and writes its norm as the activations of a product.
-    fn enter(&mut self, weight: Option<&Buffer>, forms: u32) -> Result<()> {
+    fn norm_stream(&mut self, weight: Option<&Buffer>, forms: Forms) -> Result<()> {
         let space = self.workspace.as_ref().ok_or_else(no_pass)?;
         let input = NormInput { update: self.pending_update(true), ..self.norm_input(weight)? };
-        self.kernels.update_and_norm(input, &space.activations, forms)?;
+        self.kernels.norm(input, space.activations.written_as(forms))?;
         self.pass.as_mut().ok_or_else(no_pass)?.pending = None;
         Ok(())
     }
 
     /// Computes the output of a part of a layer. It joins the residual stream now, or in the next norm.
-    fn leave(&mut self, index: usize, part: UpdatePart) -> Result<()> {
+    fn join_stream(&mut self, index: usize, part: UpdatePart) -> Result<()> {
         let Self { spec, kernels, weights, workspace, experts, pass, .. } = self;
         let (Some(pass), Some(space)) = (pass, workspace) else { return Err(no_pass()) };
         let layer = &weights.layers[index];
-        let rows = pass.rows;
-        let (out, add) = match (layer.post_norm(part), &space.update) {
+        let (x, rows) = (&space.activations, pass.rows);
+        let (out, store) = match (layer.post_norm(part), &space.update) {
             (Some(_), Some(update)) => {
                 pass.pending = Some((index, part));
-                (update, None)
+                (update, Store::Replace)
             }
-            _ => (&space.x, Some(spec.residual_scale)),
+            _ => (&space.x, Store::Add(spec.residual_scale)),
         };
         match (part, &layer.feed_forward) {
-            (UpdatePart::Attention, _) => layer.output.multiply(kernels, &space.activations, rows, out, add),
-            (UpdatePart::PerLayer, _) => {
-                let own = layer.per_layer.as_ref().ok_or_else(|| missing("embedding"))?;
-                own.projection.multiply(kernels, &space.activations, rows, out, add)
+            (UpdatePart::Mixer, _) => layer.output.multiply(kernels, x, rows, out, store),
+            (UpdatePart::LayerEmbedding, _) => {
+                let own = layer.layer_embedding.as_ref().ok_or_else(|| missing("embedding"))?;
+                own.projection.multiply(kernels, x, rows, out, store)
             }
             (UpdatePart::FeedForward, GpuFeedForward::Dense { down, .. }) => {
-                down.multiply(kernels, &space.activations, rows, out, add)
+                down.multiply(kernels, x, rows, out, store)
             }
             (UpdatePart::FeedForward, GpuFeedForward::Mixture(mixture)) => {
                 let pass = mixture_pass(kernels, spec, experts.as_ref(), (index, rows))?;
-                let x = &space.activations;
                 let (Some(parallel), Some(other)) = (&mixture.parallel, &pass.space.parallel) else {
-                    return mixture.down(pass, x, spec.n_embd, (out, add));
+                    return mixture.down(pass, x, spec.n_embd, out, store);
                 };
                 // The norm of the experts' sum goes to `out`, and that of the dense network is added.
-                mixture.down(pass, x, spec.n_embd, (other, None))?;
+                mixture.down(pass, x, spec.n_embd, other, Store::Replace)?;
                 let (width, eps) = (spec.n_embd, spec.rms_eps as f32);
-                kernels.norm(
-                    other,
-                    &parallel.experts_post_norm,
-                    NormedRows { first: 0, rows, width },
-                    eps,
-                    x,
-                    WRITE_FLOATS,
-                )?;
-                kernels.copy((&x.floats, 0), (out, 0), 4 * rows * width)?;
-                let gates = &space.gates;
-                let of_gate = (rows, parallel.gate_up.width / 2);
-                kernels.gate(gates, of_gate, (spec.activation(), None), x, parallel.down.forms(rows))?;
-                parallel.down.multiply(kernels, x, rows, other, None)?;
+                let weight = Some(&parallel.experts_post_norm);
+                let sum = NormInput { x: other, weight, update: None, first: 0, rows, width, eps };
+                kernels.norm(sum, x.written_as(Forms::FLOATS))?;
+                kernels.copy(x.floats.at_byte(0), out.at_byte(0), 4 * rows * width)?;
+                let of_dense = parallel.gate_up.width / 2;
+                let gate = GateInput::joined(&space.gates, rows, of_dense, spec.activation());
+                kernels.gate(gate, x.written_as(parallel.down.forms(rows)))?;
+                parallel.down.multiply(kernels, x, rows, other, Store::Replace)?;
                 let weight = &parallel.post_norm;
                 let update = NormedUpdate { rows: other, weight, scale: 1.0, factor: 1.0, store: true };
                 let sum =
                     NormInput { x: out, weight: None, update: Some(update), first: 0, rows, width, eps };
-                kernels.update_and_norm(sum, x, 0)
+                kernels.norm(sum, x.written_as(Forms::NONE))
             }
         }
     }
 
     /// Computes queries, keys and values, and appends keys and values to the cache. Or computes the projections of the
     /// mixer in place of attention.
-    fn query_key_value(&self, index: usize) -> Result<()> {
+    fn project(&self, index: usize) -> Result<()> {
         let Self { spec, kernels, weights, cache, .. } = self;
         let (pass, space) = self.running()?;
         let layer = &weights.layers[index];
-        layer.query_key_value.multiply(kernels, &space.activations, pass.rows, &space.qkv, None)?;
-        if spec.layers[index].mixer != Mixer::Attention {
-            return Ok(());
-        }
+        layer.projections.multiply(kernels, &space.activations, pass.rows, &space.qkv, Store::Replace)?;
+        let GpuMixer::Attention(attention) = &layer.mixer else { return Ok(()) };
         // A layer that attends to the keys of another has queries only.
         let (memory, capacity) = cache.gpu_layer(spec.key_layer(index))?;
         let heads = spec.heads(index);
@@ -470,8 +482,8 @@ impl MetalExecutor {
             queries: spec.n_head,
             keys,
             width: heads.width,
-            query_norm: layer.q_norm.as_ref(),
-            key_norm: layer.k_norm.as_ref(),
+            query_norm: attention.query_norm.as_ref(),
+            key_norm: attention.key_norm.as_ref(),
             angles: angles.map(|(cosines, sines)| (cosines, sines)),
             neighbours: spec.rope_kind == RopeKind::Interleaved,
             cache: memory,
@@ -482,39 +494,53 @@ impl MetalExecutor {
                 rotated: Some(spec.rope_dim_of(spec.layers[index].rope)),
                 joint: space.queries.as_ref(),
                 factors: pass.query_factors.as_ref().filter(|_| spec.scales_queries(index)),
-                rest: layer.query_key_value.width - layer.heads_width,
+                rest: layer.projections.width - attention.heads_width,
                 norms_values: spec.head_norms == HeadNorms::WithValues,
-                values_are_keys: layer.values_are_keys,
+                values_are_keys: attention.values_are_keys,
             },
         })
     }
 
     /// Computes attention or the mixer in its place, as the activations of the output product.
-    fn mix(&mut self, index: usize) -> Result<()> {
-        let Self { spec, kernels, weights, cache, pass, workspace, .. } = self;
-        let (Some(pass), Some(space)) = (&*pass, &*workspace) else { return Err(no_pass()) };
-        let layer = &weights.layers[index];
-        if let Some(net) = &layer.delta_net {
-            let of_pass = pass.delta_net.as_ref().ok_or_else(no_pass)?;
-            let out = (&space.activations, layer.output.forms(pass.rows));
-            let input = (&space.qkv, net, spec.rms_eps as f32);
-            return of_pass.run(kernels, input, cache.gpu_delta_memory(index)?, out);
+    fn mix(&mut self, index: usize, layer: &Layer) -> Result<()> {
+        match &layer.mixer {
+            GpuMixer::Attention(attention) => self.attention(index, layer, attention),
+            GpuMixer::ShortConvolution(kernel) => self.convolution(index, layer, kernel),
+            GpuMixer::DeltaNet(net) => self.delta_net(index, layer, net),
         }
-        let Some(convolution) = &layer.convolution else { return self.attention(index) };
-        let plan = pass.plan.as_ref().ok_or_else(no_pass)?;
-        let out = (&space.activations, layer.output.forms(pass.rows));
-        plan.convolve(kernels, (&space.qkv, convolution, cache.gpu_state(index)?), spec.n_embd, out)
+    }
+
+    fn convolution(&self, index: usize, layer: &Layer, kernel: &Buffer) -> Result<()> {
+        let (pass, space) = self.running()?;
+        let plan = pass.convolution.as_ref().ok_or_else(no_pass)?;
+        let out = space.activations.written_as(layer.output.forms(pass.rows));
+        let (x, width) = (&space.qkv, self.spec.n_embd);
+        let state = self.cache.gpu_convolution_state(index)?;
+        plan.convolve(&self.kernels, LayerConvolution { x, kernel, state, width }, out)
+    }
+
+    fn delta_net(
+        &mut self,
+        index: usize,
+        layer: &Layer,
+        weights: &DeltaNetWeights<MatrixRows, Buffer>,
+    ) -> Result<()> {
+        let Self { kernels, cache, pass, workspace, .. } = self;
+        let (Some(pass), Some(space)) = (&*pass, &*workspace) else { return Err(no_pass()) };
+        let net = pass.delta_net.as_ref().ok_or_else(no_pass)?;
+        let out = space.activations.written_as(layer.output.forms(pass.rows));
+        net.run(kernels, &space.qkv, weights, cache.gpu_delta_memory(index)?, out)
     }
 
     /// Computes attention, as the activations of the output product.
-    fn attention(&self, index: usize) -> Result<()> {
-        let Self { spec, kernels, weights, cache, .. } = self;
+    fn attention(&self, index: usize, layer: &Layer, weights: &GpuAttentionWeights) -> Result<()> {
+        let Self { spec, kernels, cache, .. } = self;
         let (pass, space) = self.running()?;
         let (memory, capacity) = cache.gpu_layer(spec.key_layer(index))?;
         let heads = spec.heads(index);
         let input = GpuAttention {
             q: space.queries.as_ref().unwrap_or(&space.qkv),
-            stride: weights.layers[index].query_key_value.width,
+            stride: layer.projections.width,
             cache: memory,
             capacity,
             rows: pass.rows,
@@ -526,11 +552,11 @@ impl MetalExecutor {
                 cap: spec.attention_softcap,
                 window: spec.layers[index].visible(),
             },
-            sinks: weights.layers[index].sinks.as_ref(),
-            gates: spec.gated_attention.then(|| (&space.qkv, weights.layers[index].heads_width)),
+            sinks: weights.sinks.as_ref(),
+            gates: spec.gated_attention.then(|| space.qkv.at_value(weights.heads_width)),
         };
-        let forms = weights.layers[index].output.forms(pass.rows);
-        kernels.attention(input, &pass.space, &space.activations, forms)?;
+        let out = space.activations.written_as(layer.output.forms(pass.rows));
+        kernels.attention(input, &pass.space, out)?;
         // The system ends a command buffer that takes too long. These are many, so one wait more costs little.
         if pass.rows * cache.len() > MAX_QUEUED_SCORES {
             kernels.gpu().wait()?;
@@ -551,10 +577,9 @@ impl MetalExecutor {
                 return mixture.gate_up_of_all(pass, &space.activations, stream, &space.gates);
             }
         };
-        gate_up.multiply(kernels, &space.activations, rows, &space.gates, None)?;
-        let activation = spec.activation();
-        let width = gate_up.width / 2;
-        kernels.gate(&space.gates, (rows, width), (activation, None), &space.activations, down.forms(rows))
+        gate_up.multiply(kernels, &space.activations, rows, &space.gates, Store::Replace)?;
+        let gate = GateInput::joined(&space.gates, rows, gate_up.width / 2, spec.activation());
+        kernels.gate(gate, space.activations.written_as(down.forms(rows)))
     }
 
     /// Returns the number of values of the residual stream in this pass.
@@ -574,7 +599,7 @@ impl MetalExecutor {
 
     fn widths(&self) -> Widths {
         let (spec, attention) = (&self.spec, self.spec.widest_queries());
-        let of_layers = spec.per_layer.map_or(0, |of| of.width);
+        let of_layers = spec.layer_embedding.map_or(0, |of| of.width);
         let of_net = spec.delta_net.map_or(0, |net| net.output_width());
         Widths {
             x: spec.n_embd,
@@ -601,12 +626,9 @@ impl Weights {
         let ones = |len: usize| Buffer::with_floats(gpu, &vec![1.0; len]);
         let weights = ModelWeights::load(file, spec, linear, vector, ones, experts)?;
         let layer = |layer: LayerWeights<MatrixRows, Buffer, ExpertMatrix>| {
-            let projections = projections(spec, &layer);
-            let heads_width = [Some(&layer.q), layer.k.as_ref(), layer.v.as_ref()].into_iter().flatten();
-            let heads_width = heads_width.map(|rows| rows.n).sum::<usize>();
-            let gates = if spec.gated_attention { layer.q.n / 2 } else { 0 };
-            let per_layer = |own: PerLayer<MatrixRows, Buffer>| -> Result<GpuPerLayer> {
-                Ok(GpuPerLayer {
+            let (projections, mixer) = mixer(spec, layer.mixer);
+            let layer_embedding = |own: LayerEmbedding<MatrixRows, Buffer>| -> Result<GpuLayerEmbedding> {
+                Ok(GpuLayerEmbedding {
                     gate: Joined::load(file, gpu, &[own.gate])?,
                     projection: Joined::load(file, gpu, &[own.projection])?,
                     post_norm: own.post_norm,
@@ -624,19 +646,13 @@ impl Weights {
                 }
             };
             Ok(Layer {
-                heads_width: heads_width - gates,
-                values_are_keys: layer.k.is_some() && layer.v.is_none(),
-                per_layer: layer.per_layer.map(per_layer).transpose()?,
+                layer_embedding: layer.layer_embedding.map(layer_embedding).transpose()?,
                 output_scale: factor.map_or(1.0, |factor| factor[0]),
-                attention_norm: layer.attention_norm,
-                query_key_value: Joined::load(file, gpu, &projections)?,
-                q_norm: layer.q_norm,
-                k_norm: layer.k_norm,
-                convolution: layer.convolution,
-                delta_net: layer.delta_net,
-                sinks: layer.sinks,
+                mixer_norm: layer.mixer_norm,
+                projections: Joined::load(file, gpu, &projections)?,
+                mixer,
                 output: Joined::load(file, gpu, &[layer.output])?,
-                attention_post_norm: layer.attention_post_norm,
+                mixer_post_norm: layer.mixer_post_norm,
                 feed_forward_norm: layer.feed_forward_norm,
                 feed_forward,
                 feed_forward_post_norm: layer.feed_forward_post_norm,
@@ -647,15 +663,17 @@ impl Weights {
         let embedding = Arc::new(table("token_embd")?);
         let head = if file.is_tied() { embedding.clone() } else { Arc::new(table(&weights.head.name)?) };
         let head_bias = bias(file, gpu, &[weights.head])?;
-        let per_layer = |(input, of): (PerLayerInput<MatrixRows, Buffer>, PerLayerEmbedding)| -> Result<_> {
-            let name = per_layer::TABLE.trim_end_matches(".weight");
-            let rows = MatrixRows::whole(name, spec.n_vocab, spec.n_layer * of.width);
-            let table = matrix(file, gpu, &[rows])?;
-            let projection = Joined::load(file, gpu, &[input.projection])?;
-            Ok(PerLayerTable { table, projection, norm: input.norm })
-        };
-        let per_layer = weights.per_layer.zip(spec.per_layer).map(per_layer).transpose()?;
-        Ok(Self { embedding, layers, output_norm: weights.output_norm, head, head_bias, per_layer })
+        let layer_embedding =
+            |(input, of): (LayerEmbeddingInput<MatrixRows, Buffer>, LayerEmbeddingShape)| -> Result<_> {
+                let name = LAYER_EMBEDDING_TABLE.trim_end_matches(".weight");
+                let rows = MatrixRows::whole(name, spec.n_vocab, spec.n_layer * of.width);
+                let table = matrix(file, gpu, &[rows])?;
+                let projection = Joined::load(file, gpu, &[input.projection])?;
+                Ok(LayerEmbeddingTable { table, projection, norm: input.norm })
+            };
+        let layer_embedding =
+            weights.layer_embedding.zip(spec.layer_embedding).map(layer_embedding).transpose()?;
+        Ok(Self { embedding, layers, output_norm: weights.output_norm, head, head_bias, layer_embedding })
     }
 }
 
@@ -663,18 +681,18 @@ impl Layer {
     /// Returns the norm of the output of a part, if it has one.
     fn post_norm(&self, part: UpdatePart) -> Option<&Buffer> {
         match part {
-            UpdatePart::Attention => self.attention_post_norm.as_ref(),
+            UpdatePart::Mixer => self.mixer_post_norm.as_ref(),
             UpdatePart::FeedForward => self.feed_forward_post_norm.as_ref(),
-            UpdatePart::PerLayer => self.per_layer.as_ref().map(|own| &own.post_norm),
+            UpdatePart::LayerEmbedding => self.layer_embedding.as_ref().map(|own| &own.post_norm),
         }
     }
 
     /// Returns the factor of the residual stream after a part has joined it.
     fn factor_after(&self, part: UpdatePart) -> f32 {
         let is_last = match part {
-            UpdatePart::Attention => false,
-            UpdatePart::FeedForward => self.per_layer.is_none(),
-            UpdatePart::PerLayer => true,
+            UpdatePart::Mixer => false,
+            UpdatePart::FeedForward => self.layer_embedding.is_none(),
+            UpdatePart::LayerEmbedding => true,
         };
         if is_last { self.output_scale } else { 1.0 }
     }
@@ -682,7 +700,7 @@ impl Layer {
 
 impl GpuFeedForward {
     /// Returns which forms of activations the first products of `rows` rows read.
-    fn forms(&self, rows: usize) -> u32 {
+    fn forms(&self, rows: usize) -> Forms {
         match self {
             Self::Dense { gate_up, .. } => gate_up.forms(rows),
             Self::Mixture(mixture) => mixture.forms(rows),
@@ -690,25 +708,41 @@ impl GpuFeedForward {
     }
 }
 
-/// Returns the projections of a layer in the order of a row of their outputs. Gates of attention, which the file has
-/// after the query of each head, come last. So do the decays of a gated delta net.
-fn projections(spec: &ModelSpec, layer: &LayerWeights<MatrixRows, Buffer, ExpertMatrix>) -> Vec<MatrixRows> {
-    let LayerWeights { q, k, v, delta_net, .. } = layer;
-    let keys_and_values = k.iter().chain(v);
-    if let Some(net) = delta_net {
-        return [q].into_iter().chain(keys_and_values).chain(&net.decays).cloned().collect();
+/// Returns the projections of a mixer in the order of a row of their outputs, and its other weights. Gates of attention,
+/// which the file has after the query of each head, come last. So do the decays of a gated delta net.
+fn mixer(spec: &ModelSpec, weights: MixerWeights<MatrixRows, Buffer>) -> (Vec<MatrixRows>, GpuMixer) {
+    match weights {
+        MixerWeights::Attention(AttentionWeights { queries, keys, values, query_norm, key_norm, sinks }) => {
+            let values_are_keys = keys.is_some() && values.is_none();
+            let width = spec.head_dim;
+            let of_heads = |part: usize| {
+                let queries = &queries;
+                (0..spec.n_head).map(move |head| queries.slice((2 * head + part) * width, width))
+            };
+            let (queries, gates) = if spec.gated_attention {
+                (of_heads(0).collect(), of_heads(1).collect())
+            } else {
+                (vec![queries.clone()], Vec::new())
+            };
+            let heads: Vec<_> = queries.into_iter().chain(keys).chain(values).collect();
+            let heads_width = heads.iter().map(|rows| rows.n).sum();
+            let attention = GpuAttentionWeights { heads_width, values_are_keys, query_norm, key_norm, sinks };
+            (heads.into_iter().chain(gates).collect(), GpuMixer::Attention(attention))
+        }
+        MixerWeights::ShortConvolution(ConvolutionWeights { b, c, x, kernel }) => {
+            (vec![b, c, x], GpuMixer::ShortConvolution(kernel))
+        }
+        MixerWeights::DeltaNet(net) => {
+            let DeltaNetWeights { channels, gates, strengths, decays, .. } = &net;
+            let projections = [channels, gates, strengths].into_iter().chain(decays).cloned().collect();
+            (projections, GpuMixer::DeltaNet(net))
+        }
     }
-    if !spec.gated_attention {
-        return [q].into_iter().chain(keys_and_values).cloned().collect();
-    }
-    let width = spec.head_dim;
-    let of_heads = |part: usize| (0..spec.n_head).map(move |head| q.slice((2 * head + part) * width, width));
-    of_heads(0).chain(keys_and_values.cloned()).chain(of_heads(1)).collect()
 }
 
 /// Returns `true` if the output of a part is normed before it joins the residual stream.
 fn has_updates(spec: &ModelSpec) -> bool {
-    matches!(spec.norms, Norms::After | Norms::Both) || spec.per_layer.is_some()
+    matches!(spec.norms, Norms::After | Norms::Both) || spec.layer_embedding.is_some()
 }
 
 /// Returns the state of the pass for the experts of a layer.
@@ -725,7 +759,7 @@ fn mixture_pass<'a>(
 impl Executor for MetalExecutor {
     fn begin(&mut self, tokens: &[TokenId], mask: &RowMask) -> Result<()> {
         let ids = Buffer::with_words(self.kernels.gpu(), tokens)?;
-        self.start(ids.input(), mask)
+        self.start(ids.at_byte(0), mask)
     }
 
     fn can_choose(&self) -> bool {
@@ -742,12 +776,13 @@ impl Executor for MetalExecutor {
         let n_vocab = self.spec.n_vocab;
         let space = self.workspace.as_mut().ok_or_else(no_pass)?;
         let out = at_least(self.kernels.gpu(), space.choices.take(), choice_bytes(count, n_vocab))?;
-        let (logits, token) = (tokens_bytes(count) + 4 * at * n_vocab, 4 * at);
-        self.head(LogitRows::Last, (&out, logits))?;
+        let logits = out.at_byte(tokens_bytes(count) + 4 * at * n_vocab);
+        let token = out.at_value(at);
+        self.head(LogitRows::Last, logits)?;
         match draw {
-            None => self.kernels.choose((&out, logits), n_vocab, (&out, token))?,
-            Some(Draw { settings, n_vocab, unit }) => {
-                self.kernels.draw((&out, logits), n_vocab, (settings, unit), (&out, token))?;
+            None => self.kernels.choose(logits, n_vocab, token)?,
+            Some(Draw { settings, n_vocab: count, unit }) => {
+                self.kernels.draw(DrawInput { logits, count, settings, unit }, token)?;
             }
         }
         self.workspace.as_mut().ok_or_else(no_pass)?.choices = Some(out);
@@ -755,9 +790,13 @@ impl Executor for MetalExecutor {
     }
 
     fn begin_chosen(&mut self, at: usize, mask: &RowMask) -> Result<()> {
-        let choices = self.workspace.as_ref().and_then(|space| space.choices.as_ref()).ok_or_else(no_pass)?;
-        let token = Argument::Input(choices.id(), 4 * at);
-        self.start(token, mask)
+        let space = self.workspace.as_mut().ok_or_else(no_pass)?;
+        let choices = space.choices.take().ok_or_else(no_pass)?;
+        let started = self.start(choices.at_value(at), mask);
+        if let Some(space) = &mut self.workspace {
+            space.choices = Some(choices);
+        }
+        started
     }
 
     fn chosen(&mut self, count: usize) -> Result<(Vec<TokenId>, Rows)> {
@@ -776,56 +815,56 @@ impl Executor for MetalExecutor {
         let weights = self.weights.clone();
         let layer = &weights.layers[index];
         match step {
-            LayerStep::QueryKeyValue => {
-                self.enter(layer.attention_norm.as_ref(), layer.query_key_value.forms(rows))?;
-                self.query_key_value(index)
+            LayerStep::Project => {
+                self.norm_stream(layer.mixer_norm.as_ref(), layer.projections.forms(rows))?;
+                self.project(index)
             }
-            LayerStep::Attention => self.mix(index),
-            LayerStep::AttentionOutput => self.leave(index, UpdatePart::Attention),
+            LayerStep::Mix => self.mix(index, layer),
+            LayerStep::MixerOutput => self.join_stream(index, UpdatePart::Mixer),
             LayerStep::GateUp => {
-                self.enter(layer.feed_forward_norm.as_ref(), layer.feed_forward.forms(rows))?;
+                self.norm_stream(layer.feed_forward_norm.as_ref(), layer.feed_forward.forms(rows))?;
                 self.gate_up(index)
             }
-            LayerStep::Down => self.leave(index, UpdatePart::FeedForward),
-            LayerStep::PerLayer => {
-                let Some(own) = &layer.per_layer else { return Ok(()) };
-                self.enter(None, own.gate.forms(rows))?;
-                self.per_layer_gate(index)?;
-                self.leave(index, UpdatePart::PerLayer)
+            LayerStep::Down => self.join_stream(index, UpdatePart::FeedForward),
+            LayerStep::LayerEmbedding => {
+                let Some(own) = &layer.layer_embedding else { return Ok(()) };
+                self.norm_stream(None, own.gate.forms(rows))?;
+                self.layer_embedding_gate(index)?;
+                self.join_stream(index, UpdatePart::LayerEmbedding)
             }
         }
     }
 
     fn tap(&mut self, at: usize, wanted: Wanted) -> Result<()> {
         if self.pending_update(true).is_some() {
-            self.enter(None, 0)?;
+            self.norm_stream(None, Forms::NONE)?;
         }
         let bytes = 4 * self.tap_values()?;
         // Logits follow the taps, and the buffer must not change in between.
         let all = 4 * (wanted.taps * self.tap_values()? + self.logit_values(wanted.logits)?);
         let space = self.workspace.as_mut().ok_or_else(no_pass)?;
         let out = at_least(self.kernels.gpu(), space.results.take(), all)?;
-        let copied = self.kernels.copy((&space.x, 0), (&out, at * bytes), bytes);
+        let copied = self.kernels.copy(space.x.at_byte(0), out.at_byte(at * bytes), bytes);
         space.results = Some(out);
         copied
     }
 
-    fn results(&mut self, wanted: Wanted, _vocab_subset: Option<&VocabSubset>) -> Result<StepOutput> {
+    fn results(&mut self, wanted: Wanted, _vocab_subset: Option<&VocabSubset>) -> Result<PassOutput> {
         let (tap, rows) = (self.tap_values()?, wanted.logits);
         let tapped = wanted.taps * tap;
         let all = tapped + self.logit_values(rows)?;
         if all == 0 {
-            return Ok(StepOutput::default());
+            return Ok(PassOutput::default());
         }
         let space = self.workspace.as_mut().ok_or_else(no_pass)?;
         let out = at_least(self.kernels.gpu(), space.results.take(), 4 * all)?;
-        self.head(rows, (&out, 4 * tapped))?;
+        self.head(rows, out.at_value(tapped))?;
         // One read, and so one wait.
         let mut values = out.read_floats(0, all)?;
         self.workspace.as_mut().ok_or_else(no_pass)?.results = Some(out);
         let logits = values.split_off(tapped);
         let taps = values.chunks(tap).map(|values| Rows::new(self.spec.n_embd, values.to_vec())).collect();
-        Ok(StepOutput { logits: Rows::new(self.spec.n_vocab, logits), taps })
+        Ok(PassOutput { logits: Rows::new(self.spec.n_vocab, logits), taps })
     }
 
     fn finish(&self) -> Result<()> {
@@ -841,7 +880,7 @@ impl Executor for MetalExecutor {
             cache: KvCache::on_gpu(&self.spec, self.cache.max_len(), &self.kernels),
             workspace: None,
             experts: None,
-            per_layer: None,
+            layer_embedding: None,
             pass: None,
         })
     }

@@ -3,7 +3,7 @@
 //! On the CPU a pass takes one row of every sequence at once, which costs far less than a pass each. Elsewhere, and if
 //! layers have a state, the sequences take turns.
 
-use hunch_core::model::{LanguageModel, LogitRows, Rows, Step, StepOutput};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput, PassOutput, Rows};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
@@ -66,7 +66,7 @@ impl Sequences {
             match &mut self.kind {
                 SequenceBackend::Batch(sequences) => sequences.prefill(sequence, chunk)?,
                 SequenceBackend::Turns(models) => {
-                    drop(models[sequence].forward(Step::chain(chunk, LogitRows::None))?)
+                    drop(models[sequence].forward(PassInput::chain(chunk, LogitRows::None))?)
                 }
             }
         }
@@ -78,7 +78,7 @@ impl Sequences {
     ///
     /// # Errors
     /// If a token is outside the vocabulary, a sequence is listed twice, a context is full, or the device fails.
-    pub fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput> {
+    pub fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<PassOutput> {
         self.check(rows.iter().map(|&(_, token)| token), taps)?;
         let twice = |(i, (sequence, _)): (usize, &(usize, TokenId))| {
             rows[..i].iter().any(|(other, _)| other == sequence)
@@ -96,7 +96,7 @@ impl Sequences {
         let mut width = 1;
         for &(sequence, token) in rows {
             let tokens = [token];
-            let step = Step { taps, ..Step::chain(&tokens, LogitRows::All) };
+            let step = PassInput { taps, ..PassInput::chain(&tokens, LogitRows::All) };
             let output = models[sequence].forward(step)?;
             logits.extend(output.logits.into_values());
             for (all, rows) in tapped.iter_mut().zip(output.taps) {
@@ -106,7 +106,7 @@ impl Sequences {
             }
         }
         let taps = tapped.into_iter().map(|rows| Rows::new(width, rows)).collect();
-        Ok(StepOutput { logits: Rows::new(self.n_vocab, logits), taps })
+        Ok(PassOutput { logits: Rows::new(self.n_vocab, logits), taps })
     }
 
     fn check(&self, mut tokens: impl Iterator<Item = TokenId>, taps: &[usize]) -> Result<()> {

@@ -7,10 +7,10 @@ mod delta_net;
 mod experts;
 mod layers;
 mod mtp;
-pub(crate) mod per_layer;
 mod reader;
 mod rope;
 pub(crate) mod state;
+mod varied_layers;
 
 use hunch_core::model::ModelInfo;
 use serde::{Deserialize, Serialize};
@@ -26,9 +26,10 @@ use hunch_kernels::activation::Activation;
 pub use layers::{KeyHeads, LayerRope, LayerSpec, Mixer};
 pub use mtp::MtpLayers;
 pub(crate) use mtp::runs_mtp;
-pub use per_layer::{PerLayerEmbedding, TABLE as PER_LAYER_TABLE};
 use reader::Reader;
 pub use state::STEP as STATE_STEP;
+pub(crate) use varied_layers::LAYER_EMBEDDING_SCALE;
+pub use varied_layers::{LAYER_EMBEDDING_TABLE, LayerEmbeddingShape};
 
 /// Pairing of head elements by the rotary position embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -181,7 +182,7 @@ pub struct ModelSpec {
     /// query and the gate of each head in turn (Qwen3-Next).
     pub gated_attention: bool,
     /// Embeddings that each layer has of its own. `None` for most models.
-    pub per_layer: Option<PerLayerEmbedding>,
+    pub layer_embedding: Option<LayerEmbeddingShape>,
     /// Layers after these that only draft. `None` if the file has none.
     pub mtp: Option<MtpLayers>,
     /// Parameters of the single layers.
@@ -285,7 +286,7 @@ impl ModelSpec {
             convolution: reader.convolution(&mixers)?,
             delta_net: reader.delta_net(architecture, &mixers)?,
             gated_attention: architecture.delta_nets.is_some(),
-            per_layer: reader.per_layer(architecture)?,
+            layer_embedding: reader.layer_embedding(architecture)?,
             mtp,
             layers,
         };
@@ -497,7 +498,7 @@ pub(crate) mod tests {
             convolution: None,
             delta_net: None,
             gated_attention: false,
-            per_layer: None,
+            layer_embedding: None,
             mtp: None,
             layers: vec![LayerSpec::PLAIN; n_layer],
         }

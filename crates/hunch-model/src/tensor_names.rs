@@ -5,15 +5,12 @@
 //!
 //! Some files join matrices with one input: `attn_qkv` has the rows of queries, keys and values, and
 //! `ffn_up` those of gate and up. Executors load the parts as if they were separate.
-//!
-//! Layers with a [short convolution](Mixer::ShortConvolution) or a [gated delta net](Mixer::DeltaNet) have projections
-//! and an output as well, and so the same fields as attention.
 
 mod layer_loader;
 
-use crate::spec::{ModelSpec, PerLayerEmbedding};
+use crate::spec::{LayerEmbeddingShape, ModelSpec};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
-use hunch_error::Result;
+use hunch_error::{Error, Result};
 use layer_loader::{LayerLoader, Loaders};
 
 /// All weights except the embedding table.
@@ -25,11 +22,11 @@ pub(crate) struct ModelWeights<L, V, E> {
     /// Output head: its own matrix, or the embedding table if tied.
     pub(crate) head: L,
     /// Input of the layers' own embeddings, without its table.
-    pub(crate) per_layer: Option<PerLayerInput<L, V>>,
+    pub(crate) layer_embedding: Option<LayerEmbeddingInput<L, V>>,
 }
 
 /// Projection of the tokens' embeddings to the input of all layers' own embeddings.
-pub(crate) struct PerLayerInput<L, V> {
+pub(crate) struct LayerEmbeddingInput<L, V> {
     /// Projection, `[n_layer * width, n_embd]`.
     pub(crate) projection: L,
     /// Norm of the projected values of each layer.
@@ -38,31 +35,14 @@ pub(crate) struct PerLayerInput<L, V> {
 
 /// Weights of one layer.
 pub(crate) struct LayerWeights<L, V, E> {
-    /// Norm before attention.
-    pub(crate) attention_norm: Option<V>,
-    /// Query projection, with the gates of the output if attention has them. The gate B of a short convolution's input,
-    /// or the channels of a gated delta net.
-    pub(crate) q: L,
-    /// Key projection, the gate C of a short convolution's output, or the gate of a gated delta net's output. `None` for
-    /// a layer that attends to the keys of another.
-    pub(crate) k: Option<L>,
-    /// Value projection, the input x of a short convolution, or the strengths of a gated delta net. Qwen3-Next has its
-    /// decays there too. `None` if the projected keys are the values too, and for a layer without keys.
-    pub(crate) v: Option<L>,
-    /// Weights of a short convolution, `[n_embd, positions]`, the earliest position first. `None` for attention.
-    pub(crate) convolution: Option<V>,
-    /// Further weights of a gated delta net. `None` for other mixers.
-    pub(crate) delta_net: Option<DeltaNetWeights<L, V>>,
-    /// Norm of queries, as wide as a head, or as all heads of a row.
-    pub(crate) q_norm: Option<V>,
-    /// Norm of keys, as wide as a head, or as all heads of a row.
-    pub(crate) k_norm: Option<V>,
-    /// Sink of each query head.
-    pub(crate) sinks: Option<V>,
-    /// Output projection of attention, or of the mixer in its place.
+    /// Norm before the mixer.
+    pub(crate) mixer_norm: Option<V>,
+    /// Attention, or the mixer in its place.
+    pub(crate) mixer: MixerWeights<L, V>,
+    /// Output projection of the mixer.
     pub(crate) output: L,
-    /// Norm of attention's output.
-    pub(crate) attention_post_norm: Option<V>,
+    /// Norm of the mixer's output.
+    pub(crate) mixer_post_norm: Option<V>,
     /// Norm before the feed-forward network.
     pub(crate) feed_forward_norm: Option<V>,
     /// Feed-forward network.
@@ -70,13 +50,13 @@ pub(crate) struct LayerWeights<L, V, E> {
     /// Norm of the feed-forward network's output.
     pub(crate) feed_forward_post_norm: Option<V>,
     /// Embedding of the layer's own.
-    pub(crate) per_layer: Option<PerLayer<L, V>>,
+    pub(crate) layer_embedding: Option<LayerEmbedding<L, V>>,
     /// Factor of the residual stream after the layer, `[1]`.
     pub(crate) output_scale: Option<V>,
 }
 
 /// Gate and projection of an embedding that a layer adds to the residual stream.
-pub(crate) struct PerLayer<L, V> {
+pub(crate) struct LayerEmbedding<L, V> {
     /// Gate of the residual stream, `[width, n_embd]`.
     pub(crate) gate: L,
     /// Projection of the gated embedding, `[n_embd, width]`.
@@ -85,8 +65,67 @@ pub(crate) struct PerLayer<L, V> {
     pub(crate) post_norm: V,
 }
 
-/// Weights of a [gated delta net](hunch_kernels::delta_net) that other mixers do not have.
+/// Weights of the part of a layer in which a row reads earlier ones, without the output projection.
+pub(crate) enum MixerWeights<L, V> {
+    /// Attention.
+    Attention(AttentionWeights<L, V>),
+    /// Short convolution.
+    ShortConvolution(ConvolutionWeights<L, V>),
+    /// Gated delta net.
+    DeltaNet(DeltaNetWeights<L, V>),
+}
+
+impl<L, V> MixerWeights<L, V> {
+    /// Returns the weights of attention.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the mixer is another one.
+    pub(crate) fn attention(&self) -> Result<&AttentionWeights<L, V>> {
+        match self {
+            Self::Attention(weights) => Ok(weights),
+            Self::ShortConvolution(_) | Self::DeltaNet(_) => {
+                Err(Error::Internal("the layer has no attention".into()))
+            }
+        }
+    }
+}
+
+/// Weights of attention.
+pub(crate) struct AttentionWeights<L, V> {
+    /// Query projection, with the gates of the output if there are any.
+    pub(crate) queries: L,
+    /// Key projection. `None` for a layer that attends to the keys of another.
+    pub(crate) keys: Option<L>,
+    /// Value projection. `None` if the projected keys are the values too, and for a layer without keys.
+    pub(crate) values: Option<L>,
+    /// Norm of queries, as wide as a head, or as all heads of a row.
+    pub(crate) query_norm: Option<V>,
+    /// Norm of keys, as wide as a head, or as all heads of a row.
+    pub(crate) key_norm: Option<V>,
+    /// Sink of each query head.
+    pub(crate) sinks: Option<V>,
+}
+
+/// Weights of a short convolution, with its parts as LFM2 names them: C * conv(B * x).
+pub(crate) struct ConvolutionWeights<L, V> {
+    /// Projection to the gate of the input.
+    pub(crate) b: L,
+    /// Projection to the gate of the output.
+    pub(crate) c: L,
+    /// Projection to the input.
+    pub(crate) x: L,
+    /// Weights, `[n_embd, positions]`, the earliest position first.
+    pub(crate) kernel: V,
+}
+
+/// Weights of a [gated delta net](hunch_kernels::delta_net).
 pub(crate) struct DeltaNetWeights<L, V> {
+    /// Projection to the channels of the convolution.
+    pub(crate) channels: L,
+    /// Projection to the gates of the output.
+    pub(crate) gates: L,
+    /// Projection to the strengths. Qwen3-Next has its decays there too.
+    pub(crate) strengths: L,
     /// Projection to decays, unless another matrix has it too.
     pub(crate) decays: Option<L>,
     /// Weights of the convolution, `[channels, positions]`, the earliest position first.
@@ -175,11 +214,11 @@ impl<L, V, E> ModelWeights<L, V, E> {
             layers: (0..spec.n_layer).map(layer).collect::<Result<_>>()?,
             output_norm: vector(output_norm(file), &[spec.n_embd])?,
             head: linear(&MatrixRows::whole(head, spec.n_vocab, spec.n_embd))?,
-            per_layer: spec
-                .per_layer
-                .map(|PerLayerEmbedding { width }| -> Result<_> {
+            layer_embedding: spec
+                .layer_embedding
+                .map(|LayerEmbeddingShape { width }| -> Result<_> {
                     let rows = MatrixRows::whole("per_layer_model_proj", spec.n_layer * width, spec.n_embd);
-                    Ok(PerLayerInput {
+                    Ok(LayerEmbeddingInput {
                         projection: linear(&rows)?,
                         norm: vector("per_layer_proj_norm.weight", &[width])?,
                     })

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hunch_core::error::{Error, Result};
 use hunch_core::model::{
-    ExpertUse, LanguageModel, LogitRows, ModelInfo, ModelMemory, RowLayout, Rows, Step, StepOutput,
+    ExpertUse, LanguageModel, LogitRows, ModelInfo, ModelMemory, PassInput, PassOutput, RowLayout, Rows,
     VocabSubset,
 };
 use hunch_core::token::TokenId;
@@ -146,7 +146,7 @@ impl Translated {
     /// Runs the draft's tokens and returns the logits after the last row of each token, `[tokens, n_vocab]`.
     fn run(
         &mut self,
-        step: Step<'_>,
+        step: PassInput<'_>,
         pieces: &[TokenId],
         lasts: &[usize],
         mask: Option<&Mask>,
@@ -168,7 +168,7 @@ impl Translated {
                 wanted => wanted,
             };
             let vocab_subset = scored.of_draft.as_ref();
-            let output = draft.forward(Step { tokens, layout, logits: wanted, vocab_subset, ..step })?;
+            let output = draft.forward(PassInput { tokens, layout, logits: wanted, vocab_subset, ..step })?;
             let first = match wanted {
                 LogitRows::None => continue,
                 LogitRows::Last => done - 1,
@@ -225,7 +225,7 @@ impl LanguageModel for Translated {
         self.draft.prefill_rows()
     }
 
-    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+    fn forward(&mut self, step: PassInput<'_>) -> Result<PassOutput> {
         if !step.taps.is_empty() || step.tokens.is_empty() {
             return Err(Error::Internal("a translated pass needs a token and has no taps".into()));
         }
@@ -239,7 +239,7 @@ impl LanguageModel for Translated {
         match self.run(step, &pieces, &lasts, mask.as_ref()) {
             Ok(logits) => {
                 self.ends.extend(ends);
-                Ok(StepOutput { logits: Rows::new(self.info.n_vocab, logits), taps: Vec::new() })
+                Ok(PassOutput { logits: Rows::new(self.info.n_vocab, logits), taps: Vec::new() })
             }
             Err(error) => {
                 // A failed pass leaves the cache as it was. If that fails too, the first error is the one to report.

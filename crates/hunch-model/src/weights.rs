@@ -18,7 +18,7 @@ use crate::gguf::{Gguf, TensorInfo};
 use crate::linear::Linear;
 use crate::metal::convert::{Conversion, convert};
 use crate::model_folder;
-use crate::spec::{ModelSpec, per_layer};
+use crate::spec::{LAYER_EMBEDDING_TABLE, ModelSpec};
 use crate::split;
 use hunch_error::{Error, Result};
 use hunch_kernels::experts::ExpertStack;
@@ -307,7 +307,7 @@ impl WeightFile {
 
     fn sum_per_pass(&self, spec: &ModelSpec, of: impl Fn(&TensorInfo) -> usize) -> usize {
         let tied = self.is_tied();
-        let is_read = |name: &str| (tied || name != EMBEDDING) && name != per_layer::TABLE;
+        let is_read = |name: &str| (tied || name != EMBEDDING) && name != LAYER_EMBEDDING_TABLE;
         let read = self.gguf.model_tensors().filter(|(name, _)| is_read(name));
         read.map(|(name, tensor)| (of(tensor) as f64 * spec.share_read(name)) as usize).sum()
     }

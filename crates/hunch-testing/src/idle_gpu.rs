@@ -41,7 +41,7 @@ impl IdleGpu {
         let folder = tempfile::tempdir().unwrap();
         let problem =
             |part: &KernelPart| parts.contains(part).then(|| format!("{part} differs from the CPU"));
-        let finding = |part: KernelPart| Finding { problem: problem(&part), part: part.to_string() };
+        let finding = |part: KernelPart| Finding::new(part, problem(&part));
         let findings = KernelPart::all().map(finding).collect();
         let machine = MachineId::with(compute.kernels().unwrap().gpu().as_ref());
         let record = SelfTestRecord { machine, test: SelfTest { findings, speed } };

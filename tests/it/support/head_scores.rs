@@ -5,7 +5,7 @@ use hunch::event::GenerationEvent;
 use hunch::generate::{GenerationContext, GenerationPlan, Models, generate};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput};
 use hunch_core::propose::Proposer;
 use hunch_core::propose::head::{Head, TreeRows};
 use hunch_core::sample::SamplingParams;
@@ -74,7 +74,7 @@ pub(crate) fn assert_scores(
 
 /// Returns the states of all tokens but the last.
 pub(crate) fn features(head: &Head, decoder: &mut Decoder, text: &[TokenId]) -> Vec<Vec<f32>> {
-    let step = Step { taps: head.taps(), ..Step::chain(text, LogitRows::None) };
+    let step = PassInput { taps: head.taps(), ..PassInput::chain(text, LogitRows::None) };
     let taps = decoder.forward(step).unwrap().taps;
     taps.into_iter().map(|tap| tap.into_values()[..(text.len() - 1) * WIDTH].to_vec()).collect()
 }

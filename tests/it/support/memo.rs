@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hunch_core::error::Result;
 use hunch_core::model::{
-    LanguageModel, LogitRows, ModelInfo, ModelMemory, RowLayout, Rows, Step, StepOutput,
+    LanguageModel, LogitRows, ModelInfo, ModelMemory, PassInput, PassOutput, RowLayout, Rows,
 };
 use hunch_core::stats::Stopwatch;
 use hunch_core::token::{TokenId, shared_len};
@@ -53,7 +53,7 @@ impl Memo {
             let reuse = shared_len(&self.read, text).min(text.len() - 1);
             self.model.truncate(reuse)?;
             self.read.truncate(reuse);
-            let output = self.model.forward(Step::chain(&text[reuse..], LogitRows::Last))?;
+            let output = self.model.forward(PassInput::chain(&text[reuse..], LogitRows::Last))?;
             self.read = text.to_vec();
             self.known.insert(text.to_vec(), output.logits.row(0).to_vec());
         }
@@ -74,7 +74,7 @@ impl LanguageModel for Memo {
     fn memory(&self) -> ModelMemory {
         self.model.memory()
     }
-    fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+    fn forward(&mut self, step: PassInput<'_>) -> Result<PassOutput> {
         assert!(matches!(step.layout, RowLayout::Chain) && step.taps.is_empty(), "chains only");
         self.clock.0.fetch_add(self.pass_micros, Ordering::Relaxed);
         let mut logits = Vec::new();
@@ -96,7 +96,7 @@ impl LanguageModel for Memo {
             }
         }
         let logits = if logits.is_empty() { Rows::default() } else { Rows::new(self.info().n_vocab, logits) };
-        Ok(StepOutput { logits, taps: Vec::new() })
+        Ok(PassOutput { logits, taps: Vec::new() })
     }
     fn truncate(&mut self, len: usize) -> Result<()> {
         self.cached.truncate(len);

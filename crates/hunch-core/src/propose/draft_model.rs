@@ -12,7 +12,9 @@ use super::shortlist::Shortlist;
 use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{DeviceChain, DraftWindow, LanguageModel, LayerPlan, LogitRows, Rows, Step, VocabSubset};
+use crate::model::{
+    DeviceChain, DraftWindow, LanguageModel, LayerPlan, LogitRows, PassInput, Rows, VocabSubset,
+};
 use crate::token::{TokenId, shared_len};
 
 /// Proposer that drafts with a model of its own.
@@ -131,7 +133,7 @@ impl DraftModel {
     /// Runs tokens through the model and returns the requested logits.
     fn feed(&mut self, tokens: &[TokenId], logits: LogitRows) -> Result<Vec<f32>> {
         let (window, vocab_subset) = (self.window, self.shortlist.tokens());
-        let step = Step { window, vocab_subset, ..Step::chain(tokens, logits) };
+        let step = PassInput { window, vocab_subset, ..PassInput::chain(tokens, logits) };
         self.pass_rows.push(tokens.len());
         let output = self.model.forward(step)?;
         self.seen.extend_from_slice(tokens);
@@ -299,10 +301,10 @@ impl Proposer for DraftModel {
             let Self { model, seen, pass_rows, shortlist, calibration, window, .. } = self;
             let cached = seen.len();
             let context_length = model.info().context_length.saturating_sub(model.rows_of(seen) - cached);
-            let mut forward = |step: Step<'_>| -> Result<Rows> {
+            let mut forward = |step: PassInput<'_>| -> Result<Rows> {
                 pass_rows.push(step.tokens.len());
                 let (window, vocab_subset) = (*window, shortlist.tokens());
-                Ok(model.forward(Step { window, vocab_subset, ..step })?.logits)
+                Ok(model.forward(PassInput { window, vocab_subset, ..step })?.logits)
             };
             let chain = chain.map(|chain| (chain, choice.units));
             let draft = TreeDraft {
@@ -346,7 +348,7 @@ mod tests {
     use super::*;
     use crate::depth::DraftPlan;
     use crate::draft::DraftProb;
-    use crate::model::{ChainDraws, ModelInfo, ModelMemory, StepOutput};
+    use crate::model::{ChainDraws, ModelInfo, ModelMemory, PassOutput};
     use crate::sample::{DrawSettings, Sampler, SamplingParams, argmax, draw};
     use crate::table::{TableConfig, TableModel};
 
@@ -404,7 +406,7 @@ mod tests {
         fn memory(&self) -> ModelMemory {
             self.model.memory()
         }
-        fn forward(&mut self, step: Step<'_>) -> Result<StepOutput> {
+        fn forward(&mut self, step: PassInput<'_>) -> Result<PassOutput> {
             assert_eq!(step.logits, LogitRows::None, "the device runs chains");
             self.model.forward(step)
         }
@@ -422,7 +424,9 @@ mod tests {
             let (mut chain, mut values) = (DeviceChain::default(), Vec::new());
             let mut input = tokens.to_vec();
             for at in 0..count {
-                values.extend(self.model.forward(Step::chain(&input, LogitRows::Last))?.logits.into_values());
+                values.extend(
+                    self.model.forward(PassInput::chain(&input, LogitRows::Last))?.logits.into_values(),
+                );
                 let logits = &values[values.len() - self.info().n_vocab..];
                 let token = match draws {
                     None => argmax(logits),
@@ -537,7 +541,7 @@ mod tests {
                     (0..tree.len()).filter(|node| tree.depth(*node) == 0).take(1).collect();
                 let mut committed = committed.to_vec();
                 committed.push(tree.tokens()[path[0]]);
-                let output = StepOutput::default();
+                let output = PassOutput::default();
                 let outcome = RoundOutcome {
                     accepted: &path,
                     kept: &path,
@@ -642,14 +646,14 @@ mod tests {
         propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         let model = draft.model_with_empty_cache().unwrap();
         assert_eq!(model.cache_len(), 0);
-        model.forward(Step::chain(&[9, 9, 9], LogitRows::None)).unwrap();
+        model.forward(PassInput::chain(&[9, 9, 9], LogitRows::None)).unwrap();
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         assert_eq!(tree.tokens(), greedy_continuation(&[1, 2, 3], 4));
         let model = draft.model_mut();
         let cached = model.cache_len();
         assert!(cached > 0, "the cache is kept");
         model.truncate(cached - 1).unwrap();
-        model.forward(Step::chain(&[9], LogitRows::None)).unwrap();
+        model.forward(PassInput::chain(&[9], LogitRows::None)).unwrap();
         let tree = propose(&mut draft, &[1, 2, 3], SamplingParams::greedy());
         assert_eq!(tree.tokens(), greedy_continuation(&[1, 2, 3], 4));
     }

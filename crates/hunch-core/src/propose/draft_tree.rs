@@ -31,7 +31,7 @@ use super::chain::{GUESSES, after_guess, possible};
 use crate::depth::DraftPlan;
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
-use crate::model::{DeviceChain, LogitRows, RowLayout, Rows, Step};
+use crate::model::{DeviceChain, LogitRows, PassInput, RowLayout, Rows};
 use crate::rule::PositionNoise;
 use crate::sample::{Sampler, draw, top_tokens, unit};
 use crate::token::TokenId;
@@ -53,7 +53,7 @@ pub(super) struct TreeDraft<'a> {
     /// Chain that its device ran after the committed tokens, with the random numbers of the draws.
     pub(super) chain: Option<(DeviceChain, Vec<f64>)>,
     /// Runs a pass of the model. Its rows stay provisional in the cache.
-    pub(super) forward: &'a mut dyn FnMut(Step<'_>) -> Result<Rows>,
+    pub(super) forward: &'a mut dyn FnMut(PassInput<'_>) -> Result<Rows>,
 }
 
 /// Returns the length of the chain that a device runs before a tree grows; 0 if the tree grows in batches.
@@ -281,7 +281,7 @@ impl Growth<'_, '_> {
         let own = |leaf: &Leaf| self.visible[leaf.node] | 1 << self.pending.nodes[leaf.node].row.unwrap_or(0);
         let visible: Vec<u64> = batch.iter().map(own).collect();
         let layout = RowLayout::Custom { since: self.pending.base, depths: &depths, visible: &visible };
-        let logits = (self.draft.forward)(Step { layout, ..Step::chain(&tokens, LogitRows::All) })?;
+        let logits = (self.draft.forward)(PassInput { layout, ..PassInput::chain(&tokens, LogitRows::All) })?;
         self.rows += batch.len();
         self.levels = self.levels.max(depths.iter().map(|depth| depth + 1).max().unwrap_or(0));
         for (i, leaf) in batch.iter().enumerate() {

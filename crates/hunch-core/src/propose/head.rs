@@ -19,7 +19,7 @@ use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
-use crate::model::{RowLayout, Rows, Step};
+use crate::model::{PassInput, RowLayout, Rows};
 use crate::token::{TokenId, shared_len};
 
 /// Rows that a head with a cache reads at once while nothing is drafted.
@@ -302,7 +302,7 @@ impl Head {
         // Logits of each depth, if drafted tokens are not read.
         let mut levels: Vec<Vec<f32>> = Vec::new();
         let reads_drafts = head.reads_drafts();
-        let mut forward = |step: Step<'_>| -> Result<Rows> {
+        let mut forward = |step: PassInput<'_>| -> Result<Rows> {
             let RowLayout::Custom { depths, visible, .. } = step.layout else {
                 return Err(Error::Internal("rows of a tree without their depths".into()));
             };
@@ -489,7 +489,7 @@ mod tests {
 
     use super::*;
     use crate::depth::DraftPlan;
-    use crate::model::{LanguageModel, LogitRows, Step};
+    use crate::model::{LanguageModel, LogitRows, PassInput};
     use crate::sample::{Sampler, SamplingParams};
     use crate::table::{TableConfig, TableModel};
 
@@ -536,7 +536,7 @@ mod tests {
         let mut head = Head::new(Box::new(Shifted));
         head.begin(&[3, 4]);
         assert!(propose(&mut head, &[3, 4], &mut target).is_empty(), "no states before a round");
-        let step = Step { taps: head.taps(), ..Step::chain(&[3, 4], LogitRows::All) };
+        let step = PassInput { taps: head.taps(), ..PassInput::chain(&[3, 4], LogitRows::All) };
         let output = target.forward(step).unwrap();
         let committed = [3, 4, 5];
         head.observe(&RoundOutcome {

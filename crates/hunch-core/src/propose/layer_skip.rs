@@ -12,7 +12,7 @@ use super::shortlist::Shortlist;
 use super::{Method, MethodOptions, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{DraftWindow, LayerPlan, LogitRows, ModelInfo, Step, VocabSubset};
+use crate::model::{DraftWindow, LayerPlan, LogitRows, ModelInfo, PassInput, VocabSubset};
 use crate::token::TokenId;
 
 /// Layers that draft.
@@ -181,7 +181,8 @@ impl Proposer for LayerSkip {
             let mut read = |token: TokenId| -> Result<Option<Vec<f32>>> {
                 let token = [token];
                 pass_rows.push(token.len());
-                let step = Step { layers, window, vocab_subset, ..Step::chain(&token, LogitRows::Last) };
+                let step =
+                    PassInput { layers, window, vocab_subset, ..PassInput::chain(&token, LogitRows::Last) };
                 Ok(Some(target.forward(step)?.logits.into_values()))
             };
             let logits = read(last)?.unwrap_or_default();
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn drafts_argmax_of_its_layers_and_restores_cache() {
         let mut target = TableModel::new(TableConfig::default());
-        target.forward(Step::chain(&[1, 2], LogitRows::None)).unwrap();
+        target.forward(PassInput::chain(&[1, 2], LogitRows::None)).unwrap();
         for layers in [DraftLayers::Exit(2), DraftLayers::Skip(vec![1, 3]), DraftLayers::Skip(vec![])] {
             let mut proposer = LayerSkip::new(layers.clone(), 16);
             let cx = ProposeContext {
@@ -235,7 +236,7 @@ mod tests {
             let mut tokens = vec![1, 2, 3];
             for &drafted in tree.tokens() {
                 let mut model = TableModel::new(TableConfig::default());
-                let step = Step { layers: layers.plan(), ..Step::chain(&tokens, LogitRows::Last) };
+                let step = PassInput { layers: layers.plan(), ..PassInput::chain(&tokens, LogitRows::Last) };
                 assert_eq!(argmax(model.forward(step).unwrap().logits.row(0)), drafted, "{layers:?}");
                 tokens.push(drafted);
             }
@@ -248,7 +249,7 @@ mod tests {
         let config = TableConfig { order: 6, ..TableConfig::default() };
         let text: Vec<TokenId> = (0..12).collect();
         let mut target = TableModel::new(config.clone());
-        target.forward(Step::chain(&text[..11], LogitRows::None)).unwrap();
+        target.forward(PassInput::chain(&text[..11], LogitRows::None)).unwrap();
         let window = Some(DraftWindow::new(2).unwrap());
         let mut proposer = LayerSkip::new(DraftLayers::Skip(Vec::new()), 16);
         proposer.set_window(window);
@@ -264,12 +265,12 @@ mod tests {
         let tree = proposer.propose(cx).unwrap();
         let mut tokens = text.clone();
         for &drafted in tree.tokens() {
-            let step = Step { window, ..Step::chain(&tokens, LogitRows::Last) };
+            let step = PassInput { window, ..PassInput::chain(&tokens, LogitRows::Last) };
             let logits = TableModel::new(config.clone()).forward(step).unwrap().logits;
             assert_eq!(argmax(logits.row(0)), drafted);
             tokens.push(drafted);
         }
-        let next = target.forward(Step::chain(&[11], LogitRows::Last)).unwrap();
+        let next = target.forward(PassInput::chain(&[11], LogitRows::Last)).unwrap();
         assert_eq!(next.logits.row(0), target.logits_after(&text));
     }
 

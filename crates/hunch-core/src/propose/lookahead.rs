@@ -196,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::depth::DraftPlan;
-    use crate::model::{LanguageModel, LogitRows, RowLayout, Step};
+    use crate::model::{LanguageModel, LogitRows, PassInput, RowLayout};
     use crate::sample::{Sampler, SamplingParams};
     use crate::table::{TableConfig, TableModel};
 
@@ -228,7 +228,7 @@ mod tests {
         let mut lookahead = Lookahead::default();
         let mut committed = vec![3, 1];
         lookahead.begin(&committed);
-        target.forward(Step::chain(&committed[..1], LogitRows::None)).unwrap();
+        target.forward(PassInput::chain(&committed[..1], LogitRows::None)).unwrap();
         for _ in 0..12 {
             let base = target.cache_len();
             propose(&mut lookahead, &committed, &mut target);
@@ -238,12 +238,13 @@ mod tests {
                 .chain(aux.parents.iter().map(|parent| Some(parent.map_or(0, |p| p + 1))))
                 .collect();
             let layout = RowLayout::Tree { parents: &parents };
-            let output = target.forward(Step { layout, ..Step::chain(&tokens, LogitRows::All) }).unwrap();
+            let output =
+                target.forward(PassInput { layout, ..PassInput::chain(&tokens, LogitRows::All) }).unwrap();
             target.truncate(base + 1).unwrap();
             committed.push(argmax(output.logits.row(0)));
             for _ in 1..emitted {
                 let last = [*committed.last().unwrap()];
-                let next = target.forward(Step::chain(&last, LogitRows::Last)).unwrap();
+                let next = target.forward(PassInput::chain(&last, LogitRows::Last)).unwrap();
                 committed.push(argmax(next.logits.row(0)));
             }
             let outcome = RoundOutcome {
@@ -305,7 +306,7 @@ mod tests {
         lookahead.begin(&[3, 1]);
         lookahead.add_ngram([1, 2, 3, 4]);
         lookahead.add_ngram([1, 5, 6, 7]);
-        target.forward(Step::chain(&[3], LogitRows::None)).unwrap();
+        target.forward(PassInput::chain(&[3], LogitRows::None)).unwrap();
         for most in 1..=6 {
             let plan = DraftPlan::fixed(most);
             assert_eq!(propose_by(plan, &mut lookahead, &[3, 1], &mut target).len(), most);

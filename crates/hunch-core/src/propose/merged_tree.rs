@@ -254,7 +254,7 @@ mod tests {
 
     use super::*;
     use crate::draft::DraftProb;
-    use crate::model::StepOutput;
+    use crate::model::PassOutput;
     use crate::sample::{Sampler, SamplingParams};
     use crate::table::{TableConfig, TableModel};
 
@@ -315,7 +315,7 @@ mod tests {
             accepted,
             kept,
             committed: &[1, 2, 3],
-            target: &StepOutput::default(),
+            target: &PassOutput::default(),
             tap_layers: &[],
             path: &[],
             aux_start: 0,

@@ -11,7 +11,7 @@ use crate::depth::DraftPlan;
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::limits::MAX_DRAFT;
-use crate::model::{DraftWindow, LanguageModel, StepOutput};
+use crate::model::{DraftWindow, LanguageModel, PassOutput};
 use crate::rule::PositionNoise;
 use crate::sample::Sampler;
 use crate::token::TokenId;
@@ -112,7 +112,7 @@ pub struct RoundOutcome<'a> {
     /// All committed tokens after this round.
     pub committed: &'a [TokenId],
     /// Output of the target pass. Row 0 is the root and row `i + 1` is node i of the tree.
-    pub target: &'a StepOutput,
+    pub target: &'a PassOutput,
     /// Layers of the taps in `target`: all that any proposer of the session reads.
     pub tap_layers: &'a [usize],
     /// Rows of `target` that produced the new committed tokens, in the order of the text, whichever proposer

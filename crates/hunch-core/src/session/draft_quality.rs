@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
-use crate::model::{LogitRows, Step};
+use crate::model::{LogitRows, PassInput};
 use crate::propose::RoundOutcome;
 use crate::sample::argmax;
 use crate::stats::millis;
@@ -143,7 +143,8 @@ impl Session<'_> {
         let read = &self.committed[base..self.committed.len() - 1];
         if !read.is_empty() {
             let taps = self.stages.taps();
-            let output = self.target.forward(Step { taps: &taps, ..Step::chain(read, LogitRows::None) })?;
+            let output =
+                self.target.forward(PassInput { taps: &taps, ..PassInput::chain(read, LogitRows::None) })?;
             self.stages.report_pass(&self.committed, &output, &taps);
         }
         Ok(())

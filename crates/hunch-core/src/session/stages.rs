@@ -17,7 +17,7 @@ use crate::depth::{
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
 use crate::method::Method;
-use crate::model::{LanguageModel, LogitRows, Rows, Step, StepOutput};
+use crate::model::{LanguageModel, LogitRows, PassInput, PassOutput, Rows};
 use crate::propose::merged_tree::MergedTree;
 use crate::propose::{AuxRows, ProposeContext, Proposer, RoundOutcome, taps_of};
 use crate::rule::PositionNoise;
@@ -356,20 +356,20 @@ impl<'a> Stages<'a> {
 
     /// Reports a pass over a part of the prompt, which ends before the last token of `committed`, to the proposers that
     /// read the prompt.
-    pub(super) fn report_prompt_pass(&mut self, committed: &[TokenId], output: &StepOutput, taps: &[usize]) {
+    pub(super) fn report_prompt_pass(&mut self, committed: &[TokenId], output: &PassOutput, taps: &[usize]) {
         self.report_undrafted(committed, output, taps, |proposer| proposer.reads_prompt());
     }
 
     /// Reports a pass without a draft, which ends before the last token of `committed`, to the proposers that read hidden
     /// states.
-    pub(super) fn report_pass(&mut self, committed: &[TokenId], output: &StepOutput, taps: &[usize]) {
+    pub(super) fn report_pass(&mut self, committed: &[TokenId], output: &PassOutput, taps: &[usize]) {
         self.report_undrafted(committed, output, taps, |_| true);
     }
 
     fn report_undrafted(
         &mut self,
         committed: &[TokenId],
-        output: &StepOutput,
+        output: &PassOutput,
         taps: &[usize],
         reads: impl Fn(&dyn Proposer) -> bool,
     ) {
@@ -458,7 +458,7 @@ pub(super) fn restore(target: &mut dyn LanguageModel, committed: &[TokenId], bas
     target.truncate(base)?;
     let rows = target.prefill_rows().max(1);
     for chunk in committed[target.cache_len()..base].chunks(rows) {
-        target.forward(Step::chain(chunk, LogitRows::None))?;
+        target.forward(PassInput::chain(chunk, LogitRows::None))?;
     }
     Ok(())
 }

@@ -16,9 +16,10 @@ use hunch_error::{Error, Result, megabytes};
 use hunch_kernels::RowMask;
 use hunch_kernels::delta_net::{DeltaNode, DeltaShape};
 
-use super::states::{move_rows, state_pairs};
+use super::convolution_states::move_rows;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
+use crate::metal::rows::RowMoves;
 use crate::spec::state::{CHECKPOINTS, INPUTS};
 
 /// Most rows of a pass and of the passes before it that only some rows see.
@@ -496,14 +497,14 @@ impl Checkpoints {
     pub(super) fn keep(&mut self, base: usize, rows: &[usize], kernels: Option<&Arc<Kernels>>) -> Result<()> {
         let moves = self.held.keep(base, rows)?;
         let width = self.shape.row();
-        let pairs =
-            kernels.filter(|_| !moves.is_empty()).map(|kernels| state_pairs(kernels, &moves)).transpose()?;
+        let on_gpu = kernels.filter(|_| !moves.is_empty());
+        let gpu_moves = on_gpu.map(|kernels| RowMoves::new(kernels.gpu(), &moves)).transpose()?;
         for memory in self.layers.iter_mut().flatten() {
-            match (memory, kernels, &pairs) {
+            match (memory, kernels, &gpu_moves) {
                 (LayerMemory::Host(memory), ..) => move_rows(&mut memory.inputs, &moves, width),
-                (LayerMemory::Gpu(memory), Some(kernels), Some(pairs)) => {
+                (LayerMemory::Gpu(memory), Some(kernels), Some(gpu_moves)) => {
                     // Twice as many halves as floats.
-                    kernels.copy_rows(&memory.held, 0, pairs, (moves.len(), 2 * width))?;
+                    kernels.move_rows(memory.held.at_byte(0), gpu_moves, 2 * width)?;
                 }
                 (LayerMemory::Gpu(_), ..) => {}
             }

@@ -2,7 +2,7 @@
 //!
 //! Each channel of a row is computed by itself and in one order, so its bits do not depend on the other rows.
 
-use crate::cache::states::{StatePlan, StateSource, move_rows};
+use crate::cache::convolution_states::{ConvolutionPlan, StateSource, move_rows};
 
 /// Projections of the rows of a pass, `[rows, width]` each, and the weights of a layer.
 pub(crate) struct ConvolutionInput<'a> {
@@ -20,7 +20,7 @@ pub(crate) struct ConvolutionInput<'a> {
 pub(crate) fn convolve(
     input: &ConvolutionInput<'_>,
     x: &mut [f32],
-    plan: &StatePlan,
+    plan: &ConvolutionPlan,
     state: &mut [f32],
     out: &mut Vec<f32>,
 ) {
@@ -95,13 +95,13 @@ mod tests {
         }
 
         fn pass(&mut self, tokens: &[u32], mask: &RowMask) -> Vec<u32> {
-            let plan = self.cache.plan(mask).unwrap().unwrap();
+            let plan = self.cache.convolution_plan(mask).unwrap().unwrap();
             let of = |shift: u32| -> Vec<f32> {
                 tokens.iter().flat_map(|&token| (0..WIDTH).map(move |i| value(token + shift, i))).collect()
             };
             let (b, c, mut x, mut out) = (of(1), of(2), of(0), Vec::new());
             let input = ConvolutionInput { b: &b, c: &c, weights: &self.weights };
-            convolve(&input, &mut x, &plan, self.cache.host_state(0).unwrap(), &mut out);
+            convolve(&input, &mut x, &plan, self.cache.host_convolution_state(0).unwrap(), &mut out);
             out.iter().map(|value| value.to_bits()).collect()
         }
     }

@@ -10,16 +10,18 @@ use super::experts::ExpertSpace;
 use super::{Linear, normed, ones, products, quantise_for, values};
 use crate::cache::KvCache;
 use crate::cache::checkpoints::DeltaPlan;
-use crate::cache::states::StatePlan;
+use crate::cache::convolution_states::ConvolutionPlan;
 use crate::device::Compute;
 use crate::executor::{LAYER, LayerStep};
 use crate::rope::{PassAngles, Rope};
-use crate::spec::{HeadNorms, ModelSpec, RopeKind, per_layer};
-use crate::tensor_names::{Dense, FeedForward, LayerWeights, Parallel, PerLayer, PerLayerInput};
+use crate::spec::{HeadNorms, LAYER_EMBEDDING_SCALE, ModelSpec, RopeKind};
+use crate::tensor_names::{
+    AttentionWeights, ConvolutionWeights, DeltaNetWeights, Dense, FeedForward, LayerEmbedding,
+    LayerEmbeddingInput, LayerWeights, MixerWeights, Parallel,
+};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_core::model::Rows;
 use hunch_error::{Error, Result};
-use hunch_kernels::RowMask;
 use hunch_kernels::activation::{
     add_scaled, gate_by_sigmoid, rms_norm_in_place, rotate_halves, rotate_neighbours, scale,
 };
@@ -27,6 +29,7 @@ use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, Visibl
 use hunch_kernels::experts::ExpertStack;
 use hunch_kernels::matmul::{Input, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
+use hunch_kernels::{RowMask, Threads};
 
 /// Weights of a layer.
 type Weights = LayerWeights<Linear, Vec<f32>, ExpertStack>;
@@ -48,7 +51,7 @@ pub(super) struct Pass {
     pub(super) angles: PassAngles,
     pub(super) visible: VisibleSlots,
     /// Rows of state that short convolutions read and write.
-    pub(super) plan: Option<StatePlan>,
+    pub(super) convolution_plan: Option<ConvolutionPlan>,
     /// States that gated delta nets read and keep.
     pub(super) delta_plan: Option<DeltaPlan>,
 }
@@ -78,9 +81,9 @@ pub(super) struct Workspace {
     /// Output of the experts next to a dense network.
     of_experts: Vec<f32>,
     /// Inputs of the layers' own embeddings, `[n_layer, rows, width]`.
-    per_layer: Vec<f32>,
+    layer_embedding: Vec<f32>,
     /// Gated embedding of a layer, `[rows, width]`.
-    per_layer_gated: Vec<f32>,
+    gated_embedding: Vec<f32>,
     /// Weights of norms that have none.
     ones: Vec<f32>,
     pub(super) attention: Attention,
@@ -154,7 +157,7 @@ impl CpuLayers {
             rows,
             angles: self.rope.angles(mask.positions()),
             visible: VisibleSlots::new(mask),
-            plan: self.cache.plan(mask)?,
+            convolution_plan: self.cache.convolution_plan(mask)?,
             delta_plan: self.cache.delta_plan(mask)?,
         };
         Ok(())
@@ -166,12 +169,12 @@ impl CpuLayers {
     /// If candle fails.
     pub(super) fn step(&mut self, index: usize, step: LayerStep) -> Result<()> {
         match step {
-            LayerStep::QueryKeyValue => self.query_key_value(index),
-            LayerStep::Attention => self.mix(index),
-            LayerStep::AttentionOutput => self.attention_output(index),
+            LayerStep::Project => self.query_key_value(index),
+            LayerStep::Mix => self.mix(index),
+            LayerStep::MixerOutput => self.attention_output(index),
             LayerStep::GateUp => self.gate_up(index),
             LayerStep::Down => self.down(index),
-            LayerStep::PerLayer => self.per_layer(index),
+            LayerStep::LayerEmbedding => self.layer_embedding(index),
         }
     }
 
@@ -205,54 +208,39 @@ impl CpuLayers {
 
     /// Computes queries, keys and values of the pass, or the projections of the mixer in place of attention.
     pub(super) fn project(&mut self, index: usize) -> Result<()> {
-        let (layer, spec, threads) = (&self.weights[index], &self.spec, self.compute.threads());
-        let Workspace { x, h, quantised, q, k, v, gates, decays, ones, .. } = &mut self.workspace;
-        let eps = spec.rms_eps as f32;
-        let h = normed(x, layer.attention_norm.as_deref(), eps, h);
-        for (out, linear) in
-            [(&mut *q, Some(&layer.q)), (&mut *k, layer.k.as_ref()), (&mut *v, layer.v.as_ref())]
-        {
-            out.resize(self.pass.rows * linear.map_or(0, |linear| linear.n), 0.0);
-        }
-        let of_queries = (&layer.q, &mut **q);
-        match (&layer.k, &layer.v) {
-            (Some(of_keys), Some(of_values)) => {
-                let linears = [of_queries, (of_keys, &mut **k), (of_values, &mut **v)];
-                products(threads, h, quantised, linears, false)?;
+        let Self { spec, weights, compute, pass, workspace, .. } = self;
+        let (layer, threads, rows) = (&weights[index], compute.threads(), pass.rows);
+        let Workspace { x, h, quantised, q, k, v, decays, .. } = workspace;
+        let h = normed(x, layer.mixer_norm.as_deref(), spec.rms_eps as f32, h);
+        match &layer.mixer {
+            MixerWeights::Attention(attention) => {
+                let AttentionWeights { queries, keys, values, .. } = attention;
+                match (keys, values) {
+                    (Some(keys), Some(values)) => {
+                        project(threads, h, quantised, rows, [(queries, q), (keys, k), (values, v)])?;
+                    }
+                    (Some(keys), None) => {
+                        project(threads, h, quantised, rows, [(queries, q), (keys, k)])?;
+                        v.clone_from(k);
+                    }
+                    (None, _) => {
+                        project(threads, h, quantised, rows, [(queries, q)])?;
+                        k.clear();
+                        v.clear();
+                    }
+                }
+                pass.norm_and_rotate(spec, index, attention, workspace);
             }
-            (Some(of_keys), None) => {
-                products(threads, h, quantised, [of_queries, (of_keys, &mut **k)], false)?;
-                v.extend_from_slice(k);
+            MixerWeights::ShortConvolution(ConvolutionWeights { b, c, x, .. }) => {
+                project(threads, h, quantised, rows, [(b, q), (c, k), (x, v)])?;
             }
-            (None, _) => products(threads, h, quantised, [of_queries], false)?,
-        }
-        if let Some(net) = &layer.delta_net {
-            if let Some(linear) = &net.decays {
-                decays.resize(self.pass.rows * linear.n, 0.0);
-                products(threads, h, quantised, [(linear, &mut **decays)], false)?;
+            MixerWeights::DeltaNet(net) => {
+                let DeltaNetWeights { channels, gates, strengths, .. } = net;
+                project(threads, h, quantised, rows, [(channels, q), (gates, k), (strengths, v)])?;
+                if let Some(linear) = &net.decays {
+                    project(threads, h, quantised, rows, [(linear, decays)])?;
+                }
             }
-            return Ok(());
-        }
-        if spec.gated_attention {
-            split_gates(q, gates, spec.head_dim);
-        }
-        for (heads, norm) in [(&mut *q, &layer.q_norm), (&mut *k, &layer.k_norm)] {
-            if let Some(norm) = norm {
-                heads.chunks_exact_mut(norm.len()).for_each(|head| rms_norm_in_place(head, norm, eps));
-            }
-            self.pass.rotate(heads, spec, index);
-        }
-        if spec.head_norms == HeadNorms::WithValues {
-            let width = spec.heads(index).width;
-            ones.resize(width, 1.0);
-            v.chunks_exact_mut(width).for_each(|head| rms_norm_in_place(head, ones, eps));
-        }
-        if layer.convolution.is_some() || !spec.scales_queries(index) {
-            return Ok(());
-        }
-        let width = q.len() / self.pass.rows;
-        for (q, &factor) in q.chunks_exact_mut(width).zip(&self.pass.angles.query_factors) {
-            scale(q, factor);
         }
         Ok(())
     }
@@ -271,23 +259,26 @@ impl CpuLayers {
 
     /// Computes attention, or the mixer in its place.
     fn mix(&mut self, index: usize) -> Result<()> {
-        let layer = &self.weights[index];
-        if layer.delta_net.is_some() {
-            return self.delta_net(index);
+        let weights = self.weights.clone();
+        match &weights[index].mixer {
+            MixerWeights::Attention(attention) => self.attention(index, attention.sinks.as_deref()),
+            MixerWeights::ShortConvolution(convolution) => self.convolution(index, &convolution.kernel),
+            MixerWeights::DeltaNet(net) => self.delta_net(index, net),
         }
-        let Some(weights) = &layer.convolution else { return self.attention(index) };
-        let no_plan = || Error::Internal("the pass has no plan of states".into());
-        let plan = self.pass.plan.as_ref().ok_or_else(no_plan)?;
+    }
+
+    fn convolution(&mut self, index: usize, weights: &[f32]) -> Result<()> {
+        let no_plan = || Error::Internal("the pass has no plan of convolutions".into());
+        let plan = self.pass.convolution_plan.as_ref().ok_or_else(no_plan)?;
         let Workspace { h, q, k, v, .. } = &mut self.workspace;
         let input = ConvolutionInput { b: q, c: k, weights };
-        convolve(&input, v, plan, self.cache.host_state(index)?, h);
+        convolve(&input, v, plan, self.cache.host_convolution_state(index)?, h);
         Ok(())
     }
 
-    fn delta_net(&mut self, index: usize) -> Result<()> {
+    fn delta_net(&mut self, index: usize, weights: &DeltaNetWeights<Linear, Vec<f32>>) -> Result<()> {
         let no_plan = || Error::Internal("the pass has no plan of delta nets".into());
-        let of_layer = self.weights[index].delta_net.as_ref();
-        let (weights, net) = of_layer.zip(self.spec.delta_net).ok_or_else(no_plan)?;
+        let net = self.spec.delta_net.ok_or_else(no_plan)?;
         let plan = self.pass.delta_plan.as_ref().ok_or_else(no_plan)?;
         let Workspace { h, q, k, v, decays, delta_net, .. } = &mut self.workspace;
         let projections = DeltaProjections {
@@ -309,12 +300,11 @@ impl CpuLayers {
         Ok(())
     }
 
-    fn attention(&mut self, index: usize) -> Result<()> {
+    fn attention(&mut self, index: usize, sinks: Option<&[f32]>) -> Result<()> {
         let (keys, values, capacity) = self.cache.host_layer(self.spec.key_layer(index))?;
         let shape = self.attention_shape(index, capacity);
         let Workspace { h, q, gates, attention, .. } = &mut self.workspace;
         h.resize(q.len(), 0.0);
-        let sinks = self.weights[index].sinks.as_deref();
         let input = AttentionInput { q, k: keys, v: values, sinks };
         attention.attend(self.compute.threads(), shape, input, &self.pass.visible, h);
         if self.spec.gated_attention {
@@ -326,7 +316,7 @@ impl CpuLayers {
     fn attention_output(&mut self, index: usize) -> Result<()> {
         let layer = &self.weights[index];
         let Workspace { x, h, quantised, update, .. } = &mut self.workspace;
-        let output = Update { linear: &layer.output, norm: layer.attention_post_norm.as_deref() };
+        let output = Update { linear: &layer.output, norm: layer.mixer_post_norm.as_deref() };
         output.add(&self.compute, &self.spec, h, quantised, update, x)
     }
 
@@ -392,38 +382,39 @@ impl CpuLayers {
 
     /// Computes the inputs of the layers' own embeddings from the scaled embeddings of the rows, `[rows, n_embd]`, and
     /// the rows of the table, `[rows, n_layer * width]`.
-    pub(super) fn per_layer_inputs(
+    pub(super) fn layer_embedding_inputs(
         &mut self,
-        input: &PerLayerInput<Linear, Vec<f32>>,
+        input: &LayerEmbeddingInput<Linear, Vec<f32>>,
         x: &[f32],
         of_tokens: &[f32],
     ) -> Result<()> {
         let (width, rows) = (input.norm.len(), x.len() / self.spec.n_embd);
-        let Workspace { quantised, per_layer, per_layer_gated: projected, .. } = &mut self.workspace;
+        let Workspace { quantised, layer_embedding, gated_embedding: projected, .. } = &mut self.workspace;
         projected.resize(of_tokens.len(), 0.0);
         products(self.compute.threads(), x, quantised, [(&input.projection, &mut **projected)], false)?;
         scale(projected, 1.0 / (self.spec.n_embd as f32).sqrt());
-        per_layer.resize(of_tokens.len(), 0.0);
+        layer_embedding.resize(of_tokens.len(), 0.0);
         let of_table = (width as f32).sqrt();
         for (at, values) in projected.chunks_exact_mut(width).enumerate() {
             let (row, layer) = (at / self.spec.n_layer, at % self.spec.n_layer);
             rms_norm_in_place(values, &input.norm, self.spec.rms_eps as f32);
             add_scaled(values, &of_tokens[at * width..][..width], of_table);
-            scale(values, per_layer::INPUT_SCALE);
-            per_layer[(layer * rows + row) * width..][..width].copy_from_slice(values);
+            scale(values, LAYER_EMBEDDING_SCALE);
+            layer_embedding[(layer * rows + row) * width..][..width].copy_from_slice(values);
         }
         Ok(())
     }
 
     /// Adds the layer's own embedding to the residual stream, and scales it.
-    fn per_layer(&mut self, index: usize) -> Result<()> {
+    fn layer_embedding(&mut self, index: usize) -> Result<()> {
         let layer = &self.weights[index];
-        let Workspace { x, quantised, update, per_layer, per_layer_gated: gated, .. } = &mut self.workspace;
-        if let Some(PerLayer { gate, projection, post_norm }) = &layer.per_layer {
+        let Workspace { x, quantised, update, layer_embedding, gated_embedding: gated, .. } =
+            &mut self.workspace;
+        if let Some(LayerEmbedding { gate, projection, post_norm }) = &layer.layer_embedding {
             let threads = self.compute.threads();
             gated.resize(self.pass.rows * gate.n, 0.0);
             products(threads, x, quantised, [(gate, &mut **gated)], false)?;
-            let inputs = per_layer[index * gated.len()..].chunks_exact(gate.n);
+            let inputs = layer_embedding[index * gated.len()..].chunks_exact(gate.n);
             for (gated, input) in gated.chunks_exact_mut(gate.n).zip(inputs) {
                 self.spec.activation().gate(gated, input);
             }
@@ -476,7 +467,39 @@ fn join(spec: &ModelSpec, norm: Option<&[f32]>, update: &mut [f32], x: &mut [f32
 impl Pass {
     pub(super) fn empty() -> Self {
         let visible = VisibleSlots::new(&RowMask::causal(0, 0));
-        Self { rows: 0, angles: PassAngles::default(), visible, plan: None, delta_plan: None }
+        Self { rows: 0, angles: PassAngles::default(), visible, convolution_plan: None, delta_plan: None }
+    }
+
+    /// Separates the gates from the queries, and applies head norms, rotation and factors to queries, keys and values.
+    fn norm_and_rotate(
+        &self,
+        spec: &ModelSpec,
+        layer: usize,
+        weights: &AttentionWeights<Linear, Vec<f32>>,
+        workspace: &mut Workspace,
+    ) {
+        let Workspace { q, k, v, gates, ones, .. } = workspace;
+        let eps = spec.rms_eps as f32;
+        if spec.gated_attention {
+            split_gates(q, gates, spec.head_dim);
+        }
+        for (heads, norm) in [(&mut *q, &weights.query_norm), (&mut *k, &weights.key_norm)] {
+            if let Some(norm) = norm {
+                heads.chunks_exact_mut(norm.len()).for_each(|head| rms_norm_in_place(head, norm, eps));
+            }
+            self.rotate(heads, spec, layer);
+        }
+        if spec.head_norms == HeadNorms::WithValues {
+            let width = spec.heads(layer).width;
+            ones.resize(width, 1.0);
+            v.chunks_exact_mut(width).for_each(|head| rms_norm_in_place(head, ones, eps));
+        }
+        if spec.scales_queries(layer) {
+            let width = q.len() / self.rows;
+            for (q, &factor) in q.chunks_exact_mut(width).zip(&self.angles.query_factors) {
+                scale(q, factor);
+            }
+        }
     }
 
     /// Applies the rotary embedding of a layer to `x`, `[rows, heads * head_dim]`.
@@ -496,6 +519,21 @@ impl Pass {
             }
         }
     }
+}
+
+/// Applies linear layers with one input of some rows, each to an output of its own.
+fn project<const N: usize>(
+    threads: &Threads,
+    x: &[f32],
+    quantised: &mut QuantisedRows,
+    rows: usize,
+    linears: [(&Linear, &mut Vec<f32>); N],
+) -> Result<()> {
+    let linears = linears.map(|(linear, out)| {
+        out.resize(rows * linear.n, 0.0);
+        (linear, &mut out[..])
+    });
+    products(threads, x, quantised, linears, false)
 }
 
 /// Moves the gates out of `q`, `[rows, heads, query and gate]`, which keeps the queries.

@@ -6,7 +6,7 @@ use super::CpuExecutor;
 use super::layers::{Pass, Workspace};
 use crate::cache::KvCache;
 use crate::executor::{Executor, LAYER, LayerStep, SequenceExecutor};
-use hunch_core::model::{LogitRows, Rows, StepOutput};
+use hunch_core::model::{LogitRows, PassOutput, Rows};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
@@ -32,7 +32,7 @@ impl CpuSequences {
     /// Writes the keys and values of each row to its sequence, and attends there.
     fn attend(&mut self, layer: usize, rows: &[(usize, TokenId)], visible: &[VisibleSlots]) -> Result<()> {
         let threads = self.lead.layers.compute.threads();
-        let sinks = self.lead.layers.weights[layer].sinks.as_deref();
+        let sinks = self.lead.layers.weights[layer].mixer.attention()?.sinks.as_deref();
         let mut shape = self.lead.layers.attention_shape(layer, 0);
         let spec = &self.lead.layers.spec;
         let (has_keys, key_layer) = (spec.has_keys(layer), spec.key_layer(layer));
@@ -78,7 +78,7 @@ impl SequenceExecutor for CpuSequences {
         ran
     }
 
-    fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<StepOutput> {
+    fn step(&mut self, rows: &[(usize, TokenId)], taps: &[usize]) -> Result<PassOutput> {
         rows.iter().try_for_each(|&(sequence, _)| self.caches[sequence].reserve(1))?;
         let tokens: Vec<TokenId> = rows.iter().map(|&(_, token)| token).collect();
         let positions = rows.iter().map(|&(sequence, _)| self.caches[sequence].len());
@@ -92,7 +92,7 @@ impl SequenceExecutor for CpuSequences {
         for layer in 0..self.lead.layers.spec.n_layer {
             self.lead.layers.project(layer)?;
             self.attend(layer, rows, &visible)?;
-            let rest = LAYER.into_iter().skip_while(|&part| part != LayerStep::AttentionOutput);
+            let rest = LAYER.into_iter().skip_while(|&part| part != LayerStep::MixerOutput);
             for part in rest {
                 self.lead.step(layer, part)?;
             }
@@ -102,6 +102,6 @@ impl SequenceExecutor for CpuSequences {
         }
         let logits = self.lead.logits(LogitRows::All, None)?;
         rows.iter().for_each(|&(sequence, _)| self.caches[sequence].advance(1));
-        Ok(StepOutput { logits, taps: tapped })
+        Ok(PassOutput { logits, taps: tapped })
     }
 }

@@ -6,7 +6,7 @@ use super::Decoder;
 use crate::execution::Backend;
 use crate::pass_timer::{PassTimer, TimingObserver, seconds_of};
 use hunch_core::limits::MAX_ROWS;
-use hunch_core::model::{ChainDraws, LanguageModel, LayerPlan, LogitRows, RowLayout, Step};
+use hunch_core::model::{ChainDraws, LanguageModel, LayerPlan, LogitRows, PassInput, RowLayout};
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -56,12 +56,12 @@ impl Decoder {
         for rows in longest {
             model.truncate(0)?;
             let tokens = vec![0; rows];
-            model.forward(Step::chain(&tokens, LogitRows::All))?;
+            model.forward(PassInput::chain(&tokens, LogitRows::All))?;
         }
         // Branches, of which one is kept, and hidden states.
         model.truncate(0)?;
         let layout = RowLayout::Tree { parents: &[None, None] };
-        model.forward(Step { layout, taps: &[0], ..Step::chain(&[0, 0], LogitRows::All) })?;
+        model.forward(PassInput { layout, taps: &[0], ..PassInput::chain(&[0, 0], LogitRows::All) })?;
         model.keep_rows(0, &[1])?;
         model.truncate(0)?;
         model.device_chain(&[0], 2, LayerPlan::All, None, None)?;
@@ -120,7 +120,7 @@ fn seconds_of_pass(model: &mut dyn LanguageModel, rows: usize) -> Result<f64> {
     model.truncate(0)?;
     let tokens: Vec<TokenId> =
         (0..rows as TokenId).map(|row| row % model.info().n_vocab as TokenId).collect();
-    let seconds = seconds_of(|| Ok(model.forward(Step::chain(&tokens, LogitRows::All)).map(drop)?))?;
+    let seconds = seconds_of(|| Ok(model.forward(PassInput::chain(&tokens, LogitRows::All)).map(drop)?))?;
     model.truncate(0)?;
     Ok(seconds)
 }

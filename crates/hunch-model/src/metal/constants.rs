@@ -59,30 +59,23 @@ pub(super) use constants;
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::attention::AttentionConstants;
+    use super::super::choice::{ChoiceConstants, DrawConstants};
     use super::super::convolution::ConvolutionConstants;
     use super::super::delta_net::DeltaNetConstants;
     use super::super::experts::{JoinConstants, RouteConstants};
-    use super::super::kernels::{
-        AttentionConstants, ChoiceConstants, CopyConstants, DrawConstants, GateConstants, HeadsConstants,
-        NormConstants, ProductConstants,
-    };
-
-    const SHADERS: [&str; 7] = [
-        include_str!("shaders/attention.metal"),
-        include_str!("shaders/choose.metal"),
-        include_str!("shaders/convolution.metal"),
-        include_str!("shaders/delta_net.metal"),
-        include_str!("shaders/experts.metal"),
-        include_str!("shaders/output.metal"),
-        include_str!("shaders/rows.metal"),
-    ];
+    use super::super::heads::HeadsConstants;
+    use super::super::multiply::ProductConstants;
+    use super::super::rows::{CopyConstants, GateConstants, NormConstants};
+    use super::super::shaders;
 
     type Fields = Vec<(String, String)>;
 
     /// Returns the fields of a struct of the shaders.
     fn of_shader(name: &str) -> Fields {
         let start = format!("struct {name} {{");
-        let text = SHADERS.iter().find_map(|text| text.split_once(&start)).expect("the shaders have it").1;
+        let text =
+            shaders::ALL.iter().find_map(|text| text.split_once(&start)).expect("the shaders have it").1;
         let body = text.split_once("};").expect("the struct ends").0;
         let fields = body.lines().filter_map(|line| line.split_once(';'));
         let split = fields.filter_map(|(field, _)| field.trim().split_once(' '));
@@ -109,7 +102,7 @@ mod tests {
             let own: Fields = fields.iter().map(|(kind, name)| ((*kind).into(), (*name).into())).collect();
             assert_eq!(own, of_shader(name), "{name}");
         }
-        for text in SHADERS {
+        for text in shaders::ALL {
             for (at, _) in text.match_indices("constant ") {
                 let words = &text[at + "constant ".len()..];
                 let Some((name, _)) = words.split_once('&').filter(|(name, _)| !name.contains([' ', '\n']))

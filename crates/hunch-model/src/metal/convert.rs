@@ -205,7 +205,7 @@ mod tests {
         let finding = |dtype: &WeightType| {
             let part = KernelPart::Product(*dtype);
             let problem = failing.contains(dtype).then(|| format!("{part} differs from the CPU"));
-            Finding { part: part.to_string(), problem }
+            Finding::new(part, problem)
         };
         SelfTest { findings: WeightType::ALL.iter().map(finding).collect(), speed: None }
     }

@@ -3,10 +3,10 @@
 
 use hunch_error::Result;
 
+use super::activations::ActivationOutput;
 use super::constants::constants;
 use super::gpu::{Argument, Buffer, Grid};
 use super::kernels::{Kernel, Kernels};
-use super::workspace::Activations;
 
 /// Threads of a threadgroup: 8 simdgroups, each with 32 channels.
 const THREADS: u32 = 256;
@@ -37,17 +37,20 @@ impl Kernels {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn convolve(&self, input: GpuConvolution<'_>, out: &Activations, outputs: u32) -> Result<()> {
+    pub fn convolve(&self, input: GpuConvolution<'_>, out: ActivationOutput<'_>) -> Result<()> {
         let GpuConvolution { x, weights, plan, state, rows, width, reach } = input;
-        let constants =
-            ConvolutionConstants { width: width as u32, outputs, rows: rows as u32, reach: reach as u32 }
-                .words();
+        let constants = ConvolutionConstants {
+            width: width as u32,
+            outputs: out.forms.bits(),
+            rows: rows as u32,
+            reach: reach as u32,
+        };
+        let constants = constants.words();
         let mut arguments =
             vec![Argument::Constants(&constants), x.input(), weights.input(), plan.input(), state.output()];
-        arguments.extend(out.outputs());
-        let groups = [(width as u32 / 32).div_ceil(THREADS / 32), rows as u32, 1];
-        let grid = Grid { groups, threads: THREADS, scratch: 0 };
-        self.gpu().dispatch(self.get(Kernel::Convolve)?, &arguments, grid)
+        arguments.extend(out.arguments());
+        let grid = Grid::new([(width / 32).div_ceil(THREADS as usize / 32), rows, 1], THREADS);
+        self.run(Kernel::Convolve, &arguments, grid)
     }
 }
 

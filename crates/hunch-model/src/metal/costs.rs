@@ -6,13 +6,13 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
+use super::attention::AttentionLayout;
 use super::experts::block;
-use super::kernels::AttentionLayout;
 use super::products::TileRows;
 use super::selftest::GpuTimes;
 use super::workspace::SPAN;
 use crate::gguf::Gguf;
-use crate::spec::{Experts, LayerSpec, Mixer, ModelSpec, PER_LAYER_TABLE};
+use crate::spec::{Experts, LAYER_EMBEDDING_TABLE, LayerSpec, Mixer, ModelSpec};
 
 /// Figures of the GPU of an Apple chip.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -280,7 +280,7 @@ impl PassSize {
         let tied = !gguf.tensors.contains_key("output.weight");
         let read = gguf.model_tensors().filter(|(name, _)| tied || *name != "token_embd.weight");
         // A pass reads rows of this table.
-        let read = read.filter(|(name, _)| *name != PER_LAYER_TABLE);
+        let read = read.filter(|(name, _)| *name != LAYER_EMBEDDING_TABLE);
         let (mut all_rows, mut of_experts) = ((0, 0), (0, 0));
         for (name, tensor) in read {
             let part = if spec.share_read(name) < 1.0 { &mut of_experts } else { &mut all_rows };
@@ -300,7 +300,7 @@ impl PassSize {
         let (layers, convolutions) = (spec.n_layer, spec.layers.iter().filter(is_convolution).count());
         let states = spec.delta_state_bytes();
         let (in_all, of_layer) = EMBEDDING_DISPATCHES;
-        let embedding_dispatches = spec.per_layer.map_or(0, |_| in_all + of_layer * layers);
+        let embedding_dispatches = spec.layer_embedding.map_or(0, |_| in_all + of_layer * layers);
         let (bytes, weights) = all_rows;
         Self { bytes, weights, layers, convolutions, embedding_dispatches, states, experts, attention }
     }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use hunch_error::{Error, Result};
 use hunch_kernels::delta_net::{DeltaNode, DeltaShape};
 
+use super::activations::ActivationOutput;
 use super::constants::constants;
 use super::gpu::{Argument, Buffer, Gpu, Grid};
 use super::kernels::{Kernel, Kernels};
-use super::workspace::{Activations, at_least};
+use super::workspace::at_least;
 
 /// Widths of heads with a kernel.
 pub const DELTA_WIDTHS: [usize; 4] = [32, 64, 96, 128];
@@ -192,9 +193,9 @@ impl Kernels {
     pub fn delta_net(
         &self,
         net: GpuDeltaNet<'_>,
-        (plan, space): (&GpuDeltaPlan, &DeltaSpace),
-        out: &Activations,
-        outputs: u32,
+        plan: &GpuDeltaPlan,
+        space: &DeltaSpace,
+        out: ActivationOutput<'_>,
     ) -> Result<()> {
         let GpuDeltaNet { shape, x, weights, eps, states, held } = net;
         let DeltaShape { key_heads, value_heads, head_dim, positions, is_tiled } = shape;
@@ -209,15 +210,13 @@ impl Kernels {
             held: plan.first_checkpoint as u32,
             from: plan.from,
             root: plan.root,
-            outputs,
+            outputs: out.forms.bits(),
             eps,
         };
         let constants = constants.words();
         let constants = Argument::Constants(&constants);
         let run = |kernel: Kernel, arguments: &[Argument<'_>], groups: [usize; 2]| {
-            let groups = [groups[0] as u32, groups[1] as u32, 1];
-            let grid = Grid { groups, threads: THREADS, scratch: 0 };
-            self.gpu().dispatch(self.get(kernel)?, arguments, grid)
+            self.run(kernel, arguments, Grid::new([groups[0], groups[1], 1], THREADS))
         };
         // Decays and strengths take a simdgroup for 32 heads.
         let of_node = 2 * key_heads + value_heads + value_heads.div_ceil(32);
@@ -253,7 +252,7 @@ impl Kernels {
             plan.rows.input(),
             held.output(),
         ];
-        arguments.extend(out.outputs());
+        arguments.extend(out.arguments());
         run(Kernel::DeltaOutput(width), &arguments, [value_heads.div_ceil(SIMDGROUPS), rows])
     }
 }

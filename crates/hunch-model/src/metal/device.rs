@@ -21,6 +21,7 @@ use objc2_metal::{
 };
 
 use super::gpu::{Argument, BufferId, Gpu, Grid, KernelId, KernelSource};
+use super::waiting::{Waited, wait_for_all};
 use hunch_error::{Error, Result, megabytes};
 
 /// GPU of a Mac.
@@ -58,14 +59,14 @@ impl MetalGpu {
         if state.used.is_empty() {
             return Ok(());
         }
-        autoreleasepool(|_| {
-            self.device.flush_and_wait_current()?;
-            // That looks at the last command buffer only. Nothing is queued now, so this only finds earlier failures.
-            self.device.wait_until_completed()
-        })?;
-        state.used.clear();
-        self.forget(&std::mem::take(&mut state.retired));
-        Ok(())
+        let flush = || self.device.flush_and_wait_current();
+        let wait = || self.device.wait_until_completed();
+        let Waited { is_idle, outcome } = autoreleasepool(|_| wait_for_all(flush, wait));
+        if is_idle {
+            state.used.clear();
+            self.forget(&std::mem::take(&mut state.retired));
+        }
+        Ok(outcome?)
     }
 
     /// Ends the residency of buffers.
@@ -211,13 +212,14 @@ impl Gpu for MetalGpu {
         let buffer = autoreleasepool(|_| self.device.device().new_buffer(bytes, options)).map_err(|_| {
             Error::OutOfMemory(format!("the GPU has no room for a buffer of {}", megabytes(bytes as u64)))
         })?;
+        // candle's residency set has no lock of its own.
+        let mut state = self.state();
         autoreleasepool(|_| {
             self.device.register_buffers([&buffer]);
             if let Some(residency) = &self.residency {
                 residency.change([&buffer], |set, buffer| set.addAllocation(buffer));
             }
         });
-        let mut state = self.state();
         let id = state.next_buffer;
         state.next_buffer += 1;
         state.buffers.insert(id, buffer);

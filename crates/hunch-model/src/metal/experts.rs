@@ -8,12 +8,13 @@ use std::sync::Arc;
 use hunch_error::{Error, Result};
 use hunch_kernels::WeightType;
 
+use super::activations::Activations;
 use super::constants::constants;
-use super::gpu::{Argument, Buffer, Gpu, Grid};
-use super::kernels::{Kernel, Kernels, ProductConstants, Scaling, product_constants};
+use super::gpu::{Argument, Buffer, BufferAt, Gpu, Grid};
+use super::kernels::{Kernel, Kernels};
 use super::matrix::Matrix;
+use super::multiply::{ProductConstants, Scaling, Store};
 use super::products::{MAX_PARTS, Parts, TileRows, WeightKernel, parts};
-use super::workspace::Activations;
 use crate::spec::{Experts, Weighting};
 
 /// Most experts of a layer: threads of the kernel that lists them.
@@ -89,12 +90,68 @@ impl ExpertMatrix {
 pub struct ExpertProduct<'a> {
     /// Weights.
     pub experts: &'a ExpertMatrix,
-    /// Output rows, one for each entry.
-    pub out: &'a Buffer,
-    /// Values from the start of an output row to the first of this product.
-    pub offset: usize,
+    /// First value of the first output row. There is a row for each entry.
+    pub out: BufferAt<'a>,
     /// Values of an output row.
     pub stride: usize,
+}
+
+/// Scores by which rows choose their experts.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteInput<'a> {
+    /// Scores of the router, `[rows, experts]`.
+    pub scores: &'a Buffer,
+    /// Added to the weights for the choice alone, `[experts]`.
+    pub bias: Option<&'a Buffer>,
+    /// Factors of the weights, `[experts]`.
+    pub factors: Option<&'a Buffer>,
+    /// Rows.
+    pub rows: usize,
+    /// Numbers of experts, and their weighting.
+    pub experts: &'a Experts,
+    /// Where the number of different experts goes.
+    pub distinct: BufferAt<'a>,
+}
+
+/// Input of the products of experts.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertPass<'a> {
+    /// Rows that are multiplied.
+    pub x: &'a Activations,
+    /// How entries belong to them.
+    pub input: ExpertInput,
+    /// Rows of the pass.
+    pub rows: usize,
+    /// Numbers of experts.
+    pub experts: &'a Experts,
+    /// Their choice.
+    pub routing: &'a Routing,
+}
+
+/// Outputs of experts, which are summed.
+#[derive(Clone, Copy, Debug)]
+pub struct JoinInput<'a> {
+    /// Outputs, `[rows, used, width]`.
+    pub outputs: &'a Buffer,
+    /// Their weights, `[rows, used]`. All are 1 without them.
+    pub weights: Option<&'a Buffer>,
+    /// Experts of a row.
+    pub used: usize,
+    /// Output of an expert that all rows use.
+    pub shared: Option<SharedOutput<'a>>,
+    /// Rows.
+    pub rows: usize,
+    /// Values of a row.
+    pub width: usize,
+}
+
+/// Output of an expert that all rows use.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedOutput<'a> {
+    /// Rows, `[rows, width]`.
+    pub rows: &'a Buffer,
+    /// Scores, `[rows]`, whose sigmoid is the weight. All weights are 1 without them.
+    pub scores: Option<&'a Buffer>,
 }
 
 /// Input rows of the products of experts.
@@ -159,27 +216,17 @@ fn parts_of(products: &[ExpertProduct<'_>]) -> Parts {
 impl ExpertProduct<'_> {
     /// Reads the bytes from its first result to its last.
     fn read(&self, entries: usize) -> Result<Vec<u8>> {
-        self.out.read_rows(entries, self.stride, self.offset, self.experts.n())
+        self.out.read_rows(entries, self.stride, self.experts.n())
     }
 }
 
 impl Kernels {
-    /// Chooses the experts of `rows` rows by the scores of the router, `[rows, experts]`, and lists their entries.
-    ///
-    /// `bias` is added to the weights for the choice alone, `[experts]`. `factors` multiply the weights, `[experts]`. The
-    /// number of different experts goes to a word
-    /// of `distinct`.
+    /// Chooses the experts of each row by their scores, and lists their entries.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn route(
-        &self,
-        scores: &Buffer,
-        (bias, factors): (Option<&Buffer>, Option<&Buffer>),
-        (rows, experts): (usize, &Experts),
-        routing: &Routing,
-        (distinct, at): (&Buffer, usize),
-    ) -> Result<()> {
+    pub fn route(&self, input: RouteInput<'_>, routing: &Routing) -> Result<()> {
+        let RouteInput { scores, bias, factors, rows, experts, distinct } = input;
         let weighting = match experts.weighting {
             Weighting::Softmax => 0,
             Weighting::SoftmaxOfChosen => 1,
@@ -209,11 +256,10 @@ impl Kernels {
             routing.weights.output(),
             routing.order.output(),
             routing.blocks.output(),
-            Argument::Output(distinct.id(), 4 * at),
+            distinct.output(),
         ];
-        let threads = MAX_EXPERTS as u32;
-        let grid = Grid { groups: [1, 1, 1], threads, scratch: 4 * MAX_EXPERTS };
-        self.gpu().dispatch(self.get(Kernel::Route)?, &arguments, grid)
+        let grid = Grid::new([1, 1, 1], MAX_EXPERTS as u32).with_scratch(4 * MAX_EXPERTS);
+        self.run(Kernel::Route, &arguments, grid)
     }
 
     /// Multiplies up to three matrices of experts with the rows that chose them, in one dispatch. As in
@@ -221,35 +267,24 @@ impl Kernels {
     ///
     /// # Errors
     /// If the device fails. [`Error::Internal`] for no or too many matrices.
-    pub fn multiply_experts(
-        &self,
-        products: &[ExpertProduct<'_>],
-        x: (&Activations, ExpertInput),
-        (rows, experts): (usize, &Experts),
-        routing: &Routing,
-    ) -> Result<()> {
+    pub fn multiply_experts(&self, products: &[ExpertProduct<'_>], pass: ExpertPass<'_>) -> Result<()> {
         if products.is_empty() || products.len() > MAX_PARTS {
             return Err(Error::Internal(format!("{} products of experts in a dispatch", products.len())));
         }
-        let dispatch =
-            |products: &[ExpertProduct<'_>]| self.dispatch_experts(products, x, (rows, experts), routing);
+        let dispatch = |products: &[ExpertProduct<'_>]| self.dispatch_experts(products, pass);
         let each = || products.iter().try_for_each(|product| dispatch(&[*product]));
         let can_join = products.len() == 1 || {
-            let kernel = Kernel::MultiplyExperts(block(rows), parts_of(products));
-            let read = || products.iter().map(|product| product.read(rows * experts.used)).collect();
+            let kernel = Kernel::MultiplyExperts(block(pass.rows), parts_of(products));
+            let entries = pass.rows * pass.experts.used;
+            let read = || products.iter().map(|product| product.read(entries)).collect();
             self.can_join_by(kernel, || dispatch(products), each, read)?
         };
         if can_join { dispatch(products) } else { each() }
     }
 
     /// Multiplies matrices of experts in one dispatch.
-    fn dispatch_experts(
-        &self,
-        products: &[ExpertProduct<'_>],
-        (x, input): (&Activations, ExpertInput),
-        (rows, experts): (usize, &Experts),
-        routing: &Routing,
-    ) -> Result<()> {
+    fn dispatch_experts(&self, products: &[ExpertProduct<'_>], pass: ExpertPass<'_>) -> Result<()> {
+        let ExpertPass { x, input, rows, experts, routing } = pass;
         let tile = block(rows);
         let divide = match input {
             ExpertInput::Rows => experts.used,
@@ -260,59 +295,53 @@ impl Kernels {
         let codes = if rows == 1 { &x.codes } else { &x.halves };
         let mut arguments = vec![codes.input(), x.scales.input(), x.sums.input(), x.floats.input()];
         arguments.extend([routing.order.input(), routing.blocks.input()]);
-        for ExpertProduct { experts, out, offset, stride } in products {
+        for ExpertProduct { experts, out, stride } in products {
             let (matrix, n) = (&experts.matrix, experts.n());
             let of_part = n.div_ceil(WeightKernel::of(matrix).columns(tile));
             let flags = u32::from(experts.bias.is_some()) << 1;
-            let of_matrix = product_constants(matrix, (rows, *stride), flags, Scaling::NONE);
-            let of_expert = ProductConstants { n: n as u32, groups: of_part as u32, ..of_matrix };
+            let of_expert = ProductConstants {
+                n: n as u32,
+                stride: *stride as u32,
+                flags,
+                groups: of_part as u32,
+                ..ProductConstants::of(matrix, rows, Scaling::NONE)
+            };
             constants.extend(of_expert.words());
             constants.extend(matrix.stream_bytes(n).map(|bytes| bytes as u32));
             groups += of_part;
             let streams = matrix.streams();
             arguments.extend(streams);
             arguments.push(experts.bias.as_ref().map_or(streams[0], Buffer::input));
-            arguments.push(Argument::Output(out.id(), offset * size_of::<f32>()));
+            arguments.push(out.output());
         }
         arguments.insert(0, Argument::Constants(&constants));
-        let groups = [groups as u32, most_blocks(rows, experts) as u32, 1];
-        let grid = Grid { groups, threads: tile.threads(), scratch: tile.scratch() };
-        self.gpu().dispatch(self.get(Kernel::MultiplyExperts(tile, parts_of(products)))?, &arguments, grid)
+        let grid = Grid::new([groups, most_blocks(rows, experts), 1], tile.threads());
+        let kernel = Kernel::MultiplyExperts(tile, parts_of(products));
+        self.run(kernel, &arguments, grid.with_scratch(tile.scratch()))
     }
 
-    /// Sums the weighted outputs of the experts of each row, `[rows, used, width]`, in the order of its choice. All
-    /// weights are 1 without `weights`.
-    ///
-    /// `shared` has the outputs of an expert that all rows use, `[rows, width]`, and the scores whose sigmoid is its
-    /// weight. `add` is the factor of sums that are added to the output; `None` replaces it.
+    /// Sums the weighted outputs of the experts of each row, in the order of its choice.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn join_experts(
-        &self,
-        outputs: &Buffer,
-        (weights, used): (Option<&Buffer>, usize),
-        shared: Option<(&Buffer, Option<&Buffer>)>,
-        (rows, width): (usize, usize),
-        (out, add): (&Buffer, Option<f32>),
-    ) -> Result<()> {
-        let scores = shared.and_then(|(_, scores)| scores);
-        let flags =
-            u32::from(add.is_some()) | u32::from(shared.is_some()) << 1 | u32::from(scores.is_some()) << 2;
-        let flags = flags | u32::from(weights.is_none()) << 3;
-        let constants =
-            JoinConstants { width: width as u32, used: used as u32, flags, scale: add.unwrap_or(1.0) }
-                .words();
+    pub fn join_experts(&self, input: JoinInput<'_>, out: &Buffer, store: Store) -> Result<()> {
+        let JoinInput { outputs, weights, used, shared, rows, width } = input;
+        let scores = shared.and_then(|shared| shared.scores);
+        let flags = u32::from(store.adds())
+            | u32::from(shared.is_some()) << 1
+            | u32::from(scores.is_some()) << 2
+            | u32::from(weights.is_none()) << 3;
+        let (width_word, scale) = (width as u32, store.factor());
+        let constants = JoinConstants { width: width_word, used: used as u32, flags, scale }.words();
         let arguments = [
             Argument::Constants(&constants),
             outputs.input(),
             weights.unwrap_or(outputs).input(),
-            shared.map_or(outputs, |(of_shared, _)| of_shared).input(),
+            shared.map_or(outputs, |shared| shared.rows).input(),
             scores.unwrap_or(outputs).input(),
             out.output(),
         ];
-        let grid = Grid { groups: [width.div_ceil(256) as u32, rows as u32, 1], threads: 256, scratch: 0 };
-        self.gpu().dispatch(self.get(Kernel::JoinExperts)?, &arguments, grid)
+        self.run(Kernel::JoinExperts, &arguments, Grid::new([width.div_ceil(256), rows, 1], 256))
     }
 }
 

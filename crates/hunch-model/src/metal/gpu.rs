@@ -40,6 +40,37 @@ pub enum Argument<'a> {
     Constants(&'a [u32]),
 }
 
+/// Place in a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct BufferAt<'a> {
+    /// Buffer.
+    pub buffer: &'a Buffer,
+    /// Bytes before the place.
+    pub bytes: usize,
+}
+
+impl BufferAt<'_> {
+    /// Returns what begins here as an argument that is read.
+    pub fn input(self) -> Argument<'static> {
+        Argument::Input(self.buffer.id, self.bytes)
+    }
+
+    /// Returns what begins here as an argument that is written.
+    pub fn output(self) -> Argument<'static> {
+        Argument::Output(self.buffer.id, self.bytes)
+    }
+
+    /// Waits for all queued work and reads from the first of `n` values of a row to the last of them in row `rows`. Rows
+    /// begin here and have `stride` values, and what lies between is read too.
+    ///
+    /// # Errors
+    /// See [`Buffer::read_floats`].
+    pub(super) fn read_rows(self, rows: usize, stride: usize, n: usize) -> Result<Vec<u8>> {
+        let values = (rows - 1) * stride + n;
+        self.buffer.read(self.bytes, values * size_of::<f32>())
+    }
+}
+
 /// Number of threads of a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
@@ -49,6 +80,19 @@ pub struct Grid {
     pub threads: u32,
     /// Threadgroup memory in bytes, at index 0. A multiple of 16, or 0.
     pub scratch: usize,
+}
+
+impl Grid {
+    /// Returns a grid without threadgroup memory.
+    pub fn new(groups: [usize; 3], threads: u32) -> Self {
+        Self { groups: groups.map(|n| n as u32), threads, scratch: 0 }
+    }
+
+    /// Returns the same grid with bytes of threadgroup memory.
+    #[must_use]
+    pub fn with_scratch(self, scratch: usize) -> Self {
+        Self { scratch, ..self }
+    }
 }
 
 /// GPU that runs dispatches in the order of their encoding.
@@ -144,6 +188,16 @@ impl Buffer {
         self.bytes
     }
 
+    /// Returns the place after some bytes.
+    pub fn at_byte(&self, bytes: usize) -> BufferAt<'_> {
+        BufferAt { buffer: self, bytes }
+    }
+
+    /// Returns the place after some values of 4 bytes.
+    pub fn at_value(&self, values: usize) -> BufferAt<'_> {
+        self.at_byte(4 * values)
+    }
+
     /// Returns the buffer as an argument that is read.
     pub fn input(&self) -> Argument<'static> {
         Argument::Input(self.id, 0)
@@ -189,16 +243,6 @@ impl Buffer {
         let mut bytes = vec![0; len];
         self.gpu.read(self.id, offset, &mut bytes)?;
         Ok(bytes)
-    }
-
-    /// Waits for all queued work and reads from the first of `n` values of a row to the last of them in row `rows`. They
-    /// begin `offset` values into each row of `stride` values, and what lies between is read too.
-    ///
-    /// # Errors
-    /// See [`Buffer::read_floats`].
-    pub(super) fn read_rows(&self, rows: usize, stride: usize, offset: usize, n: usize) -> Result<Vec<u8>> {
-        let values = (rows - 1) * stride + n;
-        self.read(offset * size_of::<f32>(), values * size_of::<f32>())
     }
 
     fn check(&self, offset: usize, len: usize) -> Result<()> {

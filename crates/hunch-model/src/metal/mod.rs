@@ -4,6 +4,9 @@
 //! The executor that dispatches them is in `metal_executor`. All of it runs on any machine over a simulated GPU
 //! (`tests/metal`). Device code belongs to implementations of [`Gpu`](gpu::Gpu).
 
+pub mod activations;
+pub mod attention;
+pub mod choice;
 mod constants;
 pub mod convert;
 pub mod convolution;
@@ -13,10 +16,15 @@ pub mod delta_net;
 pub mod device;
 pub mod experts;
 pub mod gpu;
+pub mod heads;
 pub mod kernels;
 pub mod matrix;
-mod multiply;
+pub mod multiply;
 pub mod packed;
 pub mod products;
+pub mod rows;
 pub mod selftest;
+mod shaders;
+#[cfg(any(test, target_os = "macos"))]
+mod waiting;
 pub mod workspace;

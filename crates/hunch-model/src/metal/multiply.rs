@@ -4,13 +4,81 @@ use std::sync::PoisonError;
 
 use hunch_error::{Error, Result};
 
-use super::gpu::{Argument, Buffer, Grid};
-use super::kernels::{GpuProduct, Kernel, Kernels};
+use super::activations::Activations;
+use super::constants::constants;
+use super::gpu::{Argument, Buffer, BufferAt, Grid};
+use super::kernels::{Kernel, Kernels};
+use super::matrix::Matrix;
 use super::products::{MAX_PARTS, TileRows, WeightKernel, parts};
-use super::workspace::Activations;
 
 /// Constants of a part, in words.
 const PART_WORDS: usize = 8;
+
+/// Product of a matrix with the rows of a pass, and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuProduct<'a> {
+    /// Weights.
+    pub matrix: &'a Matrix,
+    /// Bias `[n]`, added to every row.
+    pub bias: Option<&'a Buffer>,
+    /// First value of the first output row.
+    pub out: BufferAt<'a>,
+    /// Values of an output row.
+    pub stride: usize,
+    /// Adds to the output.
+    pub add: bool,
+    /// Scale and bound of the results.
+    pub scaling: Scaling,
+}
+
+/// What happens to results.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Store {
+    /// They replace the output.
+    Replace,
+    /// They replace the output, times a factor.
+    ReplaceScaled(f32),
+    /// They are added to the output, times a factor.
+    Add(f32),
+}
+
+impl Store {
+    /// Returns `true` if results are added.
+    pub fn adds(self) -> bool {
+        matches!(self, Self::Add(_))
+    }
+
+    /// Returns the factor of results.
+    pub fn factor(self) -> f32 {
+        match self {
+            Self::Replace => 1.0,
+            Self::ReplaceScaled(factor) | Self::Add(factor) => factor,
+        }
+    }
+}
+
+impl GpuProduct<'_> {
+    /// Returns the constants of the kernel for a number of threadgroups.
+    fn constants(&self, rows: usize, groups: usize) -> ProductConstants {
+        let flags = u32::from(self.add) | u32::from(self.bias.is_some()) << 1;
+        let of_matrix = ProductConstants::of(self.matrix, rows, self.scaling);
+        ProductConstants { stride: self.stride as u32, flags, groups: groups as u32, ..of_matrix }
+    }
+}
+
+/// Scale and bound of the results of a product.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scaling {
+    /// Factor.
+    pub scale: f32,
+    /// Bound of scaled results that are not added: y becomes `cap * tanh(y / cap)`.
+    pub cap: Option<f32>,
+}
+
+impl Scaling {
+    /// Leaves results as they are.
+    pub const NONE: Self = Self { scale: 1.0, cap: None };
+}
 
 impl Kernels {
     /// Multiplies a matrix with the first `rows` rows of `x`.
@@ -99,12 +167,12 @@ impl Kernels {
     /// Multiplies matrices in one dispatch.
     fn dispatch_products(&self, products: &[GpuProduct<'_>], x: &Activations, rows: usize) -> Result<()> {
         let tile = TileRows::of(rows);
-        let id = self.get(Kernel::Multiply(tile, parts(products.iter().map(|product| product.matrix))))?;
+        let kernel = Kernel::Multiply(tile, parts(products.iter().map(|product| product.matrix)));
         let (mut constants, mut groups) = (Vec::with_capacity(PART_WORDS * products.len()), 0);
         let codes = if rows == 1 { &x.codes } else { &x.halves };
         let mut arguments = vec![codes.input(), x.scales.input(), x.sums.input(), x.floats.input()];
         for product in products {
-            let GpuProduct { matrix, bias, out, offset, .. } = product;
+            let GpuProduct { matrix, bias, out, .. } = product;
             let of_part = matrix.n().div_ceil(WeightKernel::of(matrix).columns(tile));
             constants.extend(product.constants(rows, of_part).words());
             groups += of_part;
@@ -112,18 +180,41 @@ impl Kernels {
             arguments.extend(streams);
             // A bias that is not there is bound to the weights, which no kernel writes.
             arguments.push(bias.map_or(streams[0], Buffer::input));
-            arguments.push(Argument::Output(out.id(), offset * size_of::<f32>()));
+            arguments.push(out.output());
         }
         arguments.insert(0, Argument::Constants(&constants));
-        let groups = [groups as u32, rows.div_ceil(tile.rows()) as u32, 1];
-        let grid = Grid { groups, threads: tile.threads(), scratch: tile.scratch() };
-        self.gpu().dispatch(id, &arguments, grid)
+        let grid = Grid::new([groups, rows.div_ceil(tile.rows()), 1], tile.threads());
+        self.run(kernel, &arguments, grid.with_scratch(tile.scratch()))
     }
 }
 
 impl GpuProduct<'_> {
     /// Reads the bytes from its first result to its last.
     fn read(&self, rows: usize) -> Result<Vec<u8>> {
-        self.out.read_rows(rows, self.stride, self.offset, self.matrix.n())
+        self.out.read_rows(rows, self.stride, self.matrix.n())
+    }
+}
+
+constants! {
+    /// A product, or rows of a table.
+    ProductConstants {
+        n: u32, k: u32, rows: u32, stride: u32, flags: u32, scale: f32, cap: f32, groups: u32,
+    }
+}
+
+impl ProductConstants {
+    /// Returns the constants of a kernel that reads a matrix: of output rows as wide as the matrix has columns, without
+    /// flags and threadgroups.
+    pub(super) fn of(matrix: &Matrix, rows: usize, scaling: Scaling) -> Self {
+        Self {
+            n: matrix.n() as u32,
+            k: matrix.k() as u32,
+            rows: rows as u32,
+            stride: matrix.k() as u32,
+            flags: 0,
+            scale: scaling.scale,
+            cap: scaling.cap.unwrap_or(0.0),
+            groups: 0,
+        }
     }
 }

@@ -9,6 +9,7 @@ use hunch_kernels::CodeTable;
 
 use super::matrix::{FloatFormat, Matrix};
 use super::packed::Format;
+use super::shaders;
 
 /// Most matrices of a dispatch.
 pub const MAX_PARTS: usize = 3;
@@ -89,13 +90,13 @@ impl WeightKernel {
         match self {
             Self::Packed(format) => {
                 text += &packed_settings(format);
-                text += include_str!("shaders/blocks.metal");
-                text += include_str!("shaders/product.metal");
+                text += shaders::BLOCKS;
+                text += shaders::PRODUCT;
             }
             Self::Float(format) => {
                 text += &format!("#define WEIGHTS {}\n", format.setting());
-                text += include_str!("shaders/floats.metal");
-                text += include_str!("shaders/float_product.metal");
+                text += shaders::FLOATS;
+                text += shaders::FLOAT_PRODUCT;
             }
         }
         text
@@ -131,8 +132,8 @@ pub(super) fn source(tile: TileRows, parts: Parts) -> (String, String) {
     let parts: Vec<WeightKernel> = parts.into_iter().flatten().collect();
     let names: Vec<String> = parts.iter().map(|part| part.name()).collect();
     let mut text = format!("#define ROWS {}\n", tile.0);
-    text += include_str!("shaders/cap.metal");
-    text += include_str!("shaders/output.metal");
+    text += shaders::CAP;
+    text += shaders::OUTPUT;
     for (i, part) in parts.iter().enumerate() {
         text += &format!("namespace part{i} {{\n{}}}\n", part.text());
     }
@@ -155,8 +156,8 @@ pub(super) fn expert_source(tile: TileRows, parts: Parts) -> (String, String) {
     let parts: Vec<WeightKernel> = parts.into_iter().flatten().collect();
     let names: Vec<String> = parts.iter().map(|part| part.name()).collect();
     let mut text = format!("#define ROWS {}\n#define EXPERTS\n", tile.0);
-    text += include_str!("shaders/cap.metal");
-    text += include_str!("shaders/output.metal");
+    text += shaders::CAP;
+    text += shaders::OUTPUT;
     let (mut parameters, mut calls) = (String::new(), String::new());
     for (i, part) in parts.iter().enumerate() {
         // Parts of one type share its text.

@@ -11,14 +11,17 @@ use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::hex::hex;
 use hunch_error::{Error, Result};
 use hunch_kernels::WeightType;
 use hunch_kernels::activation::Activation;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::delta_net::DELTA_WIDTHS;
 use super::gpu::Gpu;
 use super::kernels::Kernels;
+use super::shaders;
 use checks::{CheckOutcome, Tester};
 pub use reference::noise;
 
@@ -137,6 +140,17 @@ pub struct Finding {
     pub part: String,
     /// The problem, or `None` if it passed.
     pub problem: Option<String>,
+    /// `true` if the device failed, which another try may not show again. A kernel that is refused or computes something
+    /// else is always wrong.
+    #[serde(skip)]
+    pub is_transient: bool,
+}
+
+impl Finding {
+    /// Returns a finding on a part whose problem, if there is one, is lasting.
+    pub fn new(part: KernelPart, problem: Option<String>) -> Self {
+        Self { part: part.to_string(), problem, is_transient: false }
+    }
 }
 
 /// Measured times of a GPU.
@@ -187,9 +201,10 @@ impl SelfTest {
     /// Tests all kernels of a GPU and measures times.
     pub fn run(kernels: &Kernels, workload: Workload) -> Self {
         let test = Tester { kernels, gpu: kernels.gpu() };
-        let find = |part: KernelPart| Finding {
-            part: part.to_string(),
-            problem: problem(&part.to_string(), test.check(part)),
+        let find = |part: KernelPart| {
+            let outcome = test.check(part);
+            let is_transient = outcome.as_ref().is_err_and(|error| !kernels.has_refused(error));
+            Finding { is_transient, ..Finding::new(part, problem(&part.to_string(), outcome)) }
         };
         let parts: Vec<KernelPart> = KernelPart::all().collect();
         let next = AtomicUsize::new(0);
@@ -206,6 +221,12 @@ impl SelfTest {
                 .collect()
         });
         found.sort_unstable_by_key(|(number, _)| *number);
+        // The parts share a queue, so one may report the failure of another. Memory may have been short as well.
+        for (number, finding) in &mut found {
+            if finding.is_transient {
+                *finding = find(parts[*number]);
+            }
+        }
         let findings = found.into_iter().map(|(_, finding)| finding).collect();
         // A GPU that cannot be timed is still of use. Its costs stay predicted.
         Self { findings, speed: test.speed(workload).ok() }
@@ -227,6 +248,11 @@ impl SelfTest {
                 None => Some(format!("{part} was not tested")),
             }
         })
+    }
+
+    /// Returns `true` if no problem may be gone at the next start.
+    pub fn is_lasting(&self) -> bool {
+        self.findings.iter().all(|finding| !finding.is_transient)
     }
 
     /// Iterates over the problems.
@@ -252,7 +278,7 @@ pub struct MachineId {
     pub chip: String,
     /// Version of the operating system.
     pub system: String,
-    /// Version of Hunch.
+    /// Version of Hunch and digest of its kernels, which may differ between builds of a version.
     pub version: String,
 }
 
@@ -260,8 +286,14 @@ impl MachineId {
     /// Describes this machine with a GPU.
     pub fn with(gpu: &dyn Gpu) -> Self {
         let system = sysinfo::System::long_os_version().unwrap_or_default();
-        Self { chip: gpu.name(), system, version: env!("CARGO_PKG_VERSION").into() }
+        Self { chip: gpu.name(), system, version: kernels_version() }
     }
+}
+
+/// Returns the version of Hunch and a digest of the shaders.
+fn kernels_version() -> String {
+    let digest = hex(&Sha256::digest(shaders::ALL.concat()));
+    format!("{} {}", env!("CARGO_PKG_VERSION"), &digest[..12])
 }
 
 /// A self-test and the machine it ran on, as kept in a file.

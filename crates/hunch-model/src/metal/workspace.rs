@@ -2,69 +2,20 @@
 
 use std::sync::Arc;
 
-use super::gpu::{Argument, Buffer, Gpu};
-use super::products::TileRows;
+use super::activations::Activations;
+use super::attention::ATTENTION_ROWS;
+use super::gpu::{Buffer, Gpu};
 use hunch_error::Result;
 use hunch_kernels::{RowMask, Window};
 
 /// Keys of a span of attention.
 pub const SPAN: usize = 128;
+/// Bytes in which the results of spans are kept, if those of [`ATTENTION_ROWS`] rows fit.
+const ATTENTION_SPACE: usize = 256 << 20;
 /// Slots in the list of a row of attention.
 const TAIL: usize = 64;
 /// Rows are allocated in multiples of this number.
-const ROW_STEP: usize = 16;
-
-/// Writes 8-bit codes, for products of one row.
-pub const WRITE_CODES: u32 = 1;
-/// Writes 8-bit codes as halves, for products of tiles.
-pub const WRITE_HALVES: u32 = 2;
-/// Writes floats, for products of float weights.
-pub const WRITE_FLOATS: u32 = 4;
-
-/// Input of the next product, `[rows, width]`.
-#[derive(Debug)]
-pub struct Activations {
-    /// 8-bit codes.
-    pub codes: Buffer,
-    /// The codes as halves.
-    pub halves: Buffer,
-    /// Scales of units of 32.
-    pub scales: Buffer,
-    /// Sums of the codes of each half of a unit.
-    pub sums: Buffer,
-    /// Unquantised values.
-    pub floats: Buffer,
-}
-
-impl Activations {
-    /// Allocates activations for `rows` rows of at most `width` values.
-    ///
-    /// # Errors
-    /// If the GPU has not enough memory.
-    pub fn new(gpu: &Arc<dyn Gpu>, rows: usize, width: usize) -> Result<Self> {
-        // The matrix unit reads tiles of rows as a whole.
-        let rows = rows.next_multiple_of(TileRows::of(rows).rows().max(ROW_STEP));
-        let buffer = |bytes: usize| Buffer::new(gpu, rows * bytes);
-        Ok(Self {
-            codes: buffer(width)?,
-            halves: buffer(2 * width)?,
-            scales: buffer(width / 8)?,
-            sums: buffer(width / 8)?,
-            floats: buffer(4 * width)?,
-        })
-    }
-
-    /// Returns the arguments of a kernel that writes activations.
-    pub(super) fn outputs(&self) -> [Argument<'static>; 5] {
-        [&self.codes, &self.halves, &self.scales, &self.sums, &self.floats].map(Buffer::output)
-    }
-
-    /// Returns the forms that products of this kind and this number of rows read.
-    pub fn forms(quantised: bool, floats: bool, rows: usize) -> u32 {
-        let codes = if rows == 1 { WRITE_CODES } else { WRITE_HALVES };
-        (if quantised { codes } else { 0 }) | (if floats { WRITE_FLOATS } else { 0 })
-    }
-}
+pub(super) const ROW_STEP: usize = 16;
 
 /// Keys that the rows of a pass see, and space for partial results of attention.
 #[derive(Debug)]
@@ -85,17 +36,21 @@ pub struct AttentionSpace {
     pub stats: Buffer,
     /// Weighted values of each head and span.
     pub partial: Buffer,
+    /// Rows whose results of spans fit at once.
+    pub rows_at_once: usize,
 }
 
 impl AttentionSpace {
-    /// Prepares the space of a pass and writes what its rows see. `old` is the space of an earlier pass.
+    /// Prepares the space of a pass for `queries` heads of a width, and writes what its rows see. `old` is the space of an
+    /// earlier pass.
     ///
     /// # Errors
     /// If the GPU has not enough memory or fails.
     pub fn new(
         gpu: &Arc<dyn Gpu>,
         mask: &RowMask,
-        (queries, width): (usize, usize),
+        queries: usize,
+        width: usize,
         old: Option<Self>,
     ) -> Result<Self> {
         let rows = mask.rows();
@@ -117,7 +72,8 @@ impl AttentionSpace {
         }
         let spans = lengths.iter().map(|n| (*n as usize).div_ceil(SPAN)).max().unwrap_or(0);
         let shortest = lengths.iter().copied().min().unwrap_or(0) as usize;
-        let results = rows * queries * spans;
+        let rows_at_once = attention_rows_at_once(rows, queries * spans * attention_result_bytes(width));
+        let results = rows_at_once * queries * spans;
         let (stats, partial) = old.map_or((None, None), |old| (Some(old.stats), Some(old.partial)));
         Ok(Self {
             // New buffers, which no queued work can be reading.
@@ -129,8 +85,22 @@ impl AttentionSpace {
             window: mask.window(),
             stats: at_least(gpu, stats, results * 8)?,
             partial: at_least(gpu, partial, results * width * 4)?,
+            rows_at_once,
         })
     }
+}
+
+/// Returns the bytes that attention keeps for a head and a span: weighted values of a width, the largest score and the sum
+/// of weights.
+pub fn attention_result_bytes(width: usize) -> usize {
+    4 * width + 8
+}
+
+/// Returns as many of `rows` rows as attention takes at once, if a row needs some bytes: all that fit into
+/// [`ATTENTION_SPACE`], and at least those of a pass that verifies a draft.
+pub fn attention_rows_at_once(rows: usize, bytes_of_row: usize) -> usize {
+    let fitting = ATTENTION_SPACE / bytes_of_row.max(1) / ATTENTION_ROWS * ATTENTION_ROWS;
+    fitting.max(ATTENTION_ROWS).min(rows.max(1))
 }
 
 /// Buffers of the steps of a pass.

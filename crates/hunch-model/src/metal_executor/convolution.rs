@@ -1,45 +1,57 @@
 //! Layers with a short convolution on a GPU. Their projections are products like those of attention.
 
-use crate::cache::states::{StatePlan, state_pairs};
+use crate::cache::convolution_states::ConvolutionPlan;
+use crate::metal::activations::ActivationOutput;
 use crate::metal::convolution::GpuConvolution;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
-use crate::metal::workspace::Activations;
+use crate::metal::rows::RowMoves;
 use hunch_error::Result;
 
-/// [`StatePlan`] on the GPU.
-pub(super) struct GpuPlan {
+/// [`ConvolutionPlan`] on the GPU.
+pub(super) struct GpuConvolutionPlan {
     words: Buffer,
     rows: usize,
     reach: usize,
-    /// Pairs of places, and their number.
-    moves: Option<(Buffer, usize)>,
+    moves: Option<RowMoves>,
 }
 
-impl GpuPlan {
-    pub(super) fn new(kernels: &Kernels, plan: &StatePlan) -> Result<Self> {
-        let moves = match plan.moves.len() {
-            0 => None,
-            count => Some((state_pairs(kernels, &plan.moves)?, count)),
+/// Convolution of a layer.
+pub(super) struct LayerConvolution<'a> {
+    /// Projections.
+    pub(super) x: &'a Buffer,
+    /// Weights.
+    pub(super) kernel: &'a Buffer,
+    /// Rows of state.
+    pub(super) state: &'a Buffer,
+    /// Channels.
+    pub(super) width: usize,
+}
+
+impl GpuConvolutionPlan {
+    pub(super) fn new(kernels: &Kernels, plan: &ConvolutionPlan) -> Result<Self> {
+        let moves = match &plan.moves[..] {
+            [] => None,
+            moves => Some(RowMoves::new(kernels.gpu(), moves)?),
         };
         let words = Buffer::with_words(kernels.gpu(), &plan.words)?;
         Ok(Self { words, rows: plan.rows, reach: plan.reach, moves })
     }
 
-    /// Convolves the projections `x` of a layer, as the activations of the output product.
+    /// Convolves the projections of a layer, as the activations of the output product.
     pub(super) fn convolve(
         &self,
         kernels: &Kernels,
-        (x, weights, state): (&Buffer, &Buffer, &Buffer),
-        width: usize,
-        (out, forms): (&Activations, u32),
+        layer: LayerConvolution<'_>,
+        out: ActivationOutput<'_>,
     ) -> Result<()> {
-        if let Some((pairs, count)) = &self.moves {
+        let LayerConvolution { x, kernel, state, width } = layer;
+        if let Some(moves) = &self.moves {
             // Twice as many halves as floats.
-            kernels.copy_rows(state, 0, pairs, (*count, 2 * width))?;
+            kernels.move_rows(state.at_byte(0), moves, 2 * width)?;
         }
         let (rows, reach) = (self.rows, self.reach);
-        let input = GpuConvolution { x, weights, plan: &self.words, state, rows, width, reach };
-        kernels.convolve(input, out, forms)
+        let input = GpuConvolution { x, weights: kernel, plan: &self.words, state, rows, width, reach };
+        kernels.convolve(input, out)
     }
 }

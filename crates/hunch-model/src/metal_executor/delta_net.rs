@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::cache::checkpoints::{DeltaPlan, GpuDeltaMemory};
+use crate::metal::activations::ActivationOutput;
 use crate::metal::delta_net::{DeltaSpace, DeltaSteps, DeltaVectors, GpuDeltaNet, GpuDeltaPlan};
 use crate::metal::gpu::{Buffer, Gpu};
 use crate::metal::kernels::Kernels;
-use crate::metal::workspace::Activations;
 use crate::spec::state::INPUTS;
 use crate::spec::{DeltaNet, ModelSpec};
 use crate::tensor_names::DeltaNetWeights;
@@ -18,6 +18,8 @@ pub(super) struct DeltaPass {
     plan: GpuDeltaPlan,
     space: DeltaSpace,
     net: DeltaNet,
+    /// Epsilon of the norms.
+    eps: f32,
 }
 
 impl DeltaPass {
@@ -46,26 +48,27 @@ impl DeltaPass {
             },
         )?;
         let space = DeltaSpace::for_pass(gpu, old.map(|pass| pass.space), net.shape(), &plan)?;
-        Ok(Some(Self { plan, space, net }))
+        Ok(Some(Self { plan, space, net, eps: spec.rms_eps as f32 }))
     }
 
     /// Runs the rows of the pass over the projections `x` of a layer, as the activations of the output product.
     pub(super) fn run(
         &self,
         kernels: &Kernels,
-        (x, weights, eps): (&Buffer, &DeltaNetWeights<MatrixRows, Buffer>, f32),
+        x: &Buffer,
+        weights: &DeltaNetWeights<MatrixRows, Buffer>,
         memory: &GpuDeltaMemory,
-        (out, forms): (&Activations, u32),
+        out: ActivationOutput<'_>,
     ) -> Result<()> {
         let DeltaNetWeights { convolution, rates, bias, norm, .. } = weights;
         let net = GpuDeltaNet {
             shape: self.net.shape(),
             x,
             weights: DeltaVectors { convolution, rates, bias, norm },
-            eps,
+            eps: self.eps,
             states: &memory.states,
             held: &memory.held,
         };
-        kernels.delta_net(net, (&self.plan, &self.space), out, forms)
+        kernels.delta_net(net, &self.plan, &self.space, out)
     }
 }

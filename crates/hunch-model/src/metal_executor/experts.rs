@@ -6,11 +6,16 @@
 use std::sync::Arc;
 
 use super::Joined;
-use crate::metal::experts::{ExpertInput, ExpertMatrix, ExpertProduct, ExpertShape, Routing};
+use crate::metal::activations::{Activations, Forms};
+use crate::metal::experts::{
+    ExpertInput, ExpertMatrix, ExpertPass, ExpertProduct, ExpertShape, JoinInput, RouteInput, Routing,
+    SharedOutput,
+};
 use crate::metal::gpu::{Buffer, Gpu};
-use crate::metal::kernels::{GpuProduct, Kernels, NormInput, Scaling};
+use crate::metal::kernels::Kernels;
 use crate::metal::matrix::{FloatFormat, Matrix};
-use crate::metal::workspace::Activations;
+use crate::metal::multiply::{GpuProduct, Scaling, Store};
+use crate::metal::rows::{GateInput, NormInput};
 use crate::spec::{Experts, ModelSpec};
 use crate::tensor_names::{self, Dense, Parallel};
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
@@ -121,6 +126,14 @@ pub(super) struct MixturePass<'a> {
     pub(super) rows: usize,
 }
 
+impl<'a> MixturePass<'a> {
+    /// Returns the input of products of experts with the rows of `x`.
+    fn experts_of(self, x: &'a Activations, input: ExpertInput) -> ExpertPass<'a> {
+        let Self { space, experts, rows, .. } = self;
+        ExpertPass { x, input, rows, experts, routing: &space.routing }
+    }
+}
+
 impl Mixture {
     /// Loads the matrices of one projection of all experts.
     pub(super) fn matrices(
@@ -178,19 +191,18 @@ impl Mixture {
 
     /// Returns which forms of activations the first products of `rows` rows read: those of the network next to the experts,
     /// if there is one.
-    pub(super) fn forms(&self, rows: usize) -> u32 {
+    pub(super) fn forms(&self, rows: usize) -> Forms {
         match &self.parallel {
             Some(parallel) => parallel.gate_up.forms(rows),
             None => self.router.forms(rows) | self.forms_of_experts(rows),
         }
     }
 
-    fn forms_of_experts(&self, rows: usize) -> u32 {
+    fn forms_of_experts(&self, rows: usize) -> Forms {
         let of_experts = [&self.gate, &self.up]
-            .map(|part| Activations::forms(part.wants_quantised(), !part.wants_quantised(), rows));
-        let of_shared = self.shared.as_ref().map_or(0, |shared| {
-            let score = if shared.score.is_some() { Activations::forms(false, true, rows) } else { 0 };
-            shared.gate_up.forms(rows) | score
+            .map(|part| Forms::read_by(part.wants_quantised(), !part.wants_quantised(), rows));
+        let of_shared = self.shared.as_ref().map_or(Forms::NONE, |shared| {
+            shared.gate_up.forms(rows) | Forms::read_by(false, shared.score.is_some(), rows)
         });
         of_experts[0] | of_experts[1] | of_shared
     }
@@ -211,44 +223,49 @@ impl Mixture {
             self.route(pass, x)?;
             return self.gate_up(pass, x);
         };
-        gate_up.multiply(kernels, x, rows, gates, None)?;
+        gate_up.multiply(kernels, x, rows, gates, Store::Replace)?;
         let normed = |weight| NormInput { weight: Some(weight), update: None, ..stream };
-        kernels.update_and_norm(normed(router_norm), x, self.router.forms(rows))?;
+        kernels.norm(normed(router_norm), x.written_as(self.router.forms(rows)))?;
         self.route(pass, x)?;
-        kernels.update_and_norm(normed(experts_norm), x, self.forms_of_experts(rows))?;
+        kernels.norm(normed(experts_norm), x.written_as(self.forms_of_experts(rows)))?;
         self.gate_up(pass, x)
     }
 
     /// Scores the experts for each row of `x`, and chooses among them.
     fn route(&self, pass: MixturePass<'_>, x: &Activations) -> Result<()> {
         let MixturePass { kernels, space, experts, layer, rows } = pass;
-        let scale = (experts.router_scale != 1.0).then_some(experts.router_scale);
-        self.router.multiply_scaled(kernels, x, rows, &space.scores, scale)?;
-        let of_choice = (self.bias.as_ref(), self.factors.as_ref());
-        let distinct = (&space.distinct, layer);
-        kernels.route(&space.scores, of_choice, (rows, experts), &space.routing, distinct)
+        let scaled = Store::ReplaceScaled(experts.router_scale);
+        self.router.multiply(kernels, x, rows, &space.scores, scaled)?;
+        let input = RouteInput {
+            scores: &space.scores,
+            bias: self.bias.as_ref(),
+            factors: self.factors.as_ref(),
+            rows,
+            experts,
+            distinct: space.distinct.at_value(layer),
+        };
+        kernels.route(input, &space.routing)
     }
 
     /// Computes gates and ups of the chosen experts of each row of `x`.
     fn gate_up(&self, pass: MixturePass<'_>, x: &Activations) -> Result<()> {
         let MixturePass { kernels, space, experts, rows, .. } = pass;
-        let product = |experts, offset, stride| ExpertProduct { experts, out: &space.gates, offset, stride };
-        let (n_ff, stride) = (experts.n_ff, 2 * experts.n_ff);
-        let products = [product(&self.gate, 0, stride), product(&self.up, n_ff, stride)];
-        kernels.multiply_experts(&products, (x, ExpertInput::Rows), (rows, experts), &space.routing)?;
+        let stride = 2 * experts.n_ff;
+        let product = |experts, first| ExpertProduct { experts, out: space.gates.at_value(first), stride };
+        let products = [product(&self.gate, 0), product(&self.up, experts.n_ff)];
+        kernels.multiply_experts(&products, pass.experts_of(x, ExpertInput::Rows))?;
         if let (Some(Shared { gate_up, score, .. }), Some(shared)) = (&self.shared, &space.shared) {
-            gate_up.multiply(kernels, x, rows, &shared.gates, None)?;
+            gate_up.multiply(kernels, x, rows, &shared.gates, Store::Replace)?;
             if let Some(matrix) = score {
-                let (out, scaling) = (&shared.scores, Scaling::NONE);
-                let product =
-                    GpuProduct { matrix, bias: None, out, offset: 0, stride: 1, add: false, scaling };
+                let (out, scaling) = (shared.scores.at_value(0), Scaling::NONE);
+                let product = GpuProduct { matrix, bias: None, out, stride: 1, add: false, scaling };
                 kernels.multiply(product, x, rows)?;
             }
         }
         Ok(())
     }
 
-    /// Computes the sum of the outputs of each row's experts. `add` is the factor of sums that are added to `out`.
+    /// Computes the sum of the outputs of each row's experts.
     ///
     /// The input of their last products is written to `x` before.
     pub(super) fn down(
@@ -256,24 +273,37 @@ impl Mixture {
         pass: MixturePass<'_>,
         x: &Activations,
         n_embd: usize,
-        (out, add): (&Buffer, Option<f32>),
+        out: &Buffer,
+        store: Store,
     ) -> Result<()> {
         let MixturePass { kernels, space, experts, rows, .. } = pass;
-        let forms = Activations::forms(self.down.wants_quantised(), !self.down.wants_quantised(), rows);
-        let factors = experts.scales_input.then_some(&space.routing.weights);
-        let activation = (experts.activation(), factors);
-        kernels.gate(&space.gates, (rows * experts.used, experts.n_ff), activation, x, forms)?;
+        let forms = Forms::read_by(self.down.wants_quantised(), !self.down.wants_quantised(), rows);
+        let weights = &space.routing.weights;
+        let entries = rows * experts.used;
+        let gate = GateInput {
+            factors: experts.scales_input.then_some(weights),
+            ..GateInput::joined(&space.gates, entries, experts.n_ff, experts.activation())
+        };
+        kernels.gate(gate, x.written_as(forms))?;
         let outputs = &space.outputs;
-        let product = ExpertProduct { experts: &self.down, out: outputs, offset: 0, stride: n_embd };
-        kernels.multiply_experts(&[product], (x, ExpertInput::Entries), (rows, experts), &space.routing)?;
+        let product = ExpertProduct { experts: &self.down, out: outputs.at_value(0), stride: n_embd };
+        kernels.multiply_experts(&[product], pass.experts_of(x, ExpertInput::Entries))?;
         let mut of_shared = None;
         if let (Some(Shared { gate_up, down, score }), Some(shared)) = (&self.shared, &space.shared) {
-            let width = gate_up.width / 2;
-            kernels.gate(&shared.gates, (rows, width), (Activation::Silu, None), x, down.forms(rows))?;
-            down.multiply(kernels, x, rows, &shared.out, None)?;
-            of_shared = Some((&shared.out, score.as_ref().map(|_| &shared.scores)));
+            let gate = GateInput::joined(&shared.gates, rows, gate_up.width / 2, Activation::Silu);
+            kernels.gate(gate, x.written_as(down.forms(rows)))?;
+            down.multiply(kernels, x, rows, &shared.out, Store::Replace)?;
+            let scores = score.as_ref().map(|_| &shared.scores);
+            of_shared = Some(SharedOutput { rows: &shared.out, scores });
         }
-        let weights = (!experts.scales_input).then_some(&space.routing.weights);
-        kernels.join_experts(outputs, (weights, experts.used), of_shared, (rows, n_embd), (out, add))
+        let input = JoinInput {
+            outputs,
+            weights: (!experts.scales_input).then_some(weights),
+            used: experts.used,
+            shared: of_shared,
+            rows,
+            width: n_embd,
+        };
+        kernels.join_experts(input, out, store)
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::metal::activations::{Activations, Forms};
 use crate::metal::gpu::{Buffer, Gpu};
-use crate::metal::kernels::{GpuProduct, Kernels, Scaling};
+use crate::metal::kernels::Kernels;
 use crate::metal::matrix::Matrix;
+use crate::metal::multiply::{GpuProduct, Scaling, Store};
 use crate::metal::products::MAX_PARTS;
-use crate::metal::workspace::Activations;
 use crate::weights::{MatrixRows, WeightFile};
 use hunch_error::{Error, Result};
 
@@ -20,6 +21,7 @@ pub(super) struct Joined {
 struct JoinedPart {
     matrix: Matrix,
     bias: Option<Buffer>,
+    /// Values of a row of the output before those of the part.
     offset: usize,
 }
 
@@ -43,52 +45,28 @@ impl Joined {
     }
 
     /// Returns which forms of activations the products of `rows` rows read.
-    pub(super) fn forms(&self, rows: usize) -> u32 {
+    pub(super) fn forms(&self, rows: usize) -> Forms {
         let quantised = |part: &&JoinedPart| part.matrix.wants_quantised();
         let count = self.parts.iter().filter(quantised).count();
-        Activations::forms(count > 0, count < self.parts.len(), rows)
+        Forms::read_by(count > 0, count < self.parts.len(), rows)
     }
 
-    /// Multiplies, in one dispatch for every three matrices. `add` is the factor of products that are added to the output.
+    /// Multiplies, in one dispatch for every three matrices.
     pub(super) fn multiply(
         &self,
         kernels: &Kernels,
         x: &Activations,
         rows: usize,
         out: &Buffer,
-        add: Option<f32>,
+        store: Store,
     ) -> Result<()> {
-        self.run(kernels, x, rows, out, (add.is_some(), add.unwrap_or(1.0)))
-    }
-
-    /// Multiplies as [`multiply`](Self::multiply) does, and scales what is written.
-    pub(super) fn multiply_scaled(
-        &self,
-        kernels: &Kernels,
-        x: &Activations,
-        rows: usize,
-        out: &Buffer,
-        scale: Option<f32>,
-    ) -> Result<()> {
-        self.run(kernels, x, rows, out, (false, scale.unwrap_or(1.0)))
-    }
-
-    fn run(
-        &self,
-        kernels: &Kernels,
-        x: &Activations,
-        rows: usize,
-        out: &Buffer,
-        (add, scale): (bool, f32),
-    ) -> Result<()> {
-        let scaling = Scaling { scale, cap: None };
+        let scaling = Scaling { scale: store.factor(), cap: None };
         let products = self.parts.iter().map(|JoinedPart { matrix, bias, offset }| GpuProduct {
             matrix,
             bias: bias.as_ref(),
-            out,
-            offset: *offset,
+            out: out.at_value(*offset),
             stride: self.width,
-            add,
+            add: store.adds(),
             scaling,
         });
         let products: Vec<_> = products.collect();

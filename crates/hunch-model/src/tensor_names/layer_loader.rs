@@ -1,8 +1,11 @@
 //! Names and shapes of the tensors of one layer. The callbacks of an executor read them.
 
-use super::{DeltaNetWeights, Dense, FeedForward, LayerWeights, Mixture, Parallel, PerLayer};
+use super::{
+    AttentionWeights, ConvolutionWeights, DeltaNetWeights, Dense, FeedForward, LayerEmbedding, LayerWeights,
+    MixerWeights, Mixture, Parallel,
+};
 use crate::spec::{
-    DeltaNet, Experts, HeadNorms, HeadOrder, LayerRope, Mixer, ModelSpec, Norms, PerLayerEmbedding,
+    DeltaNet, Experts, HeadNorms, HeadOrder, LayerEmbeddingShape, LayerRope, Mixer, ModelSpec, Norms,
 };
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use hunch_error::Result;
@@ -36,31 +39,20 @@ impl<L, V, E> LayerLoader<'_, L, V, E> {
     /// Any error of the callbacks.
     pub(super) fn load(&self) -> Result<LayerWeights<L, V, E>> {
         let (before, after) = self.norm_names();
-        let linear = self.loaders.linear;
-        let [q, k, v] = self.projections();
-        let (q_width, kv_width) = self.widths();
-        let has_keys = self.spec.layers[self.place].shares_keys_of.is_none();
         let (output, output_width) = self.output();
         Ok(LayerWeights {
-            attention_norm: self.norm(before.map(|names| names[0]))?,
-            q: linear(&q)?,
-            k: has_keys.then(|| linear(&k)).transpose()?,
-            v: (has_keys && self.has_values(&v)).then(|| linear(&v)).transpose()?,
-            q_norm: self.head_norm("attn_q_norm.weight", q_width)?,
-            k_norm: if has_keys { self.head_norm("attn_k_norm.weight", kv_width)? } else { None },
-            convolution: self.convolution()?,
-            delta_net: self.delta_net().map(|net| self.delta_net_weights(net)).transpose()?,
-            sinks: self
-                .spec
-                .sinks
-                .then(|| self.vector("attn_sinks.weight", &[self.spec.n_head]))
-                .transpose()?,
+            mixer_norm: self.norm(before.map(|names| names[0]))?,
+            mixer: self.mixer_weights()?,
             output: self.whole(output, self.spec.n_embd, output_width)?,
-            attention_post_norm: self.norm(after.map(|names| names[0]))?,
+            mixer_post_norm: self.norm(after.map(|names| names[0]))?,
             feed_forward_norm: self.norm(before.map(|names| names[1]))?,
             feed_forward: self.feed_forward()?,
             feed_forward_post_norm: self.norm(after.map(|names| names[1]))?,
-            per_layer: self.spec.per_layer.map(|embedding| self.per_layer(embedding)).transpose()?,
+            layer_embedding: self
+                .spec
+                .layer_embedding
+                .map(|embedding| self.layer_embedding(embedding))
+                .transpose()?,
             output_scale: self.optional("layer_output_scale.weight", 1)?,
         })
     }
@@ -106,7 +98,6 @@ impl<L, V, E> LayerLoader<'_, L, V, E> {
         let of_layer = &self.spec.layers[self.place];
         let width = self.spec.heads(self.place).width;
         match self.spec.head_norms {
-            _ if of_layer.mixer != Mixer::Attention => Ok(None),
             HeadNorms::IfPresent if !self.has(part) => Ok(None),
             HeadNorms::IfPresent | HeadNorms::PerHead | HeadNorms::WithValues => {
                 self.vector(part, &[width]).map(Some)
@@ -115,6 +106,44 @@ impl<L, V, E> LayerLoader<'_, L, V, E> {
             HeadNorms::Unit if of_layer.rope == LayerRope::None => Ok(None),
             HeadNorms::Unit => (self.loaders.ones)(self.spec.head_dim).map(Some),
         }
+    }
+
+    fn mixer_weights(&self) -> Result<MixerWeights<L, V>> {
+        let linear = self.loaders.linear;
+        let [first, second, third] = self.projections();
+        Ok(match (self.convolution_positions(), self.delta_net()) {
+            (Some(positions), _) => MixerWeights::ShortConvolution(ConvolutionWeights {
+                b: linear(&first)?,
+                c: linear(&second)?,
+                x: linear(&third)?,
+                kernel: self.vector("shortconv.conv.weight", &[self.spec.n_embd, positions])?,
+            }),
+            (None, Some(net)) => {
+                let projections = [linear(&first)?, linear(&second)?, linear(&third)?];
+                MixerWeights::DeltaNet(self.delta_net_weights(net, projections)?)
+            }
+            (None, None) => MixerWeights::Attention(self.attention(&first, &second, &third)?),
+        })
+    }
+
+    fn attention(
+        &self,
+        queries: &MatrixRows,
+        keys: &MatrixRows,
+        values: &MatrixRows,
+    ) -> Result<AttentionWeights<L, V>> {
+        let linear = self.loaders.linear;
+        let (of_queries, of_keys) = self.widths();
+        let has_keys = self.spec.layers[self.place].shares_keys_of.is_none();
+        let sinks = || self.vector("attn_sinks.weight", &[self.spec.n_head]);
+        Ok(AttentionWeights {
+            queries: linear(queries)?,
+            keys: has_keys.then(|| linear(keys)).transpose()?,
+            values: (has_keys && self.has_values(values)).then(|| linear(values)).transpose()?,
+            query_norm: self.head_norm("attn_q_norm.weight", of_queries)?,
+            key_norm: if has_keys { self.head_norm("attn_k_norm.weight", of_keys)? } else { None },
+            sinks: self.spec.sinks.then(sinks).transpose()?,
+        })
     }
 
     fn mixer(&self) -> Mixer {
@@ -187,15 +216,17 @@ impl<L, V, E> LayerLoader<'_, L, V, E> {
         }
     }
 
-    fn convolution(&self) -> Result<Option<V>> {
-        let kernel = |positions| self.vector("shortconv.conv.weight", &[self.spec.n_embd, positions]);
-        self.convolution_positions().map(kernel).transpose()
-    }
-
-    fn delta_net_weights(&self, net: DeltaNet) -> Result<DeltaNetWeights<L, V>> {
+    fn delta_net_weights(
+        &self,
+        net: DeltaNet,
+        [channels, gates, strengths]: [L; 3],
+    ) -> Result<DeltaNetWeights<L, V>> {
         let shape = net.shape();
         let decays = || self.whole("ssm_alpha", net.value_heads, self.spec.n_embd);
         Ok(DeltaNetWeights {
+            channels,
+            gates,
+            strengths,
             decays: (net.order == HeadOrder::Tiled).then(decays).transpose()?,
             convolution: self.vector("ssm_conv1d.weight", &[shape.channels(), shape.positions])?,
             rates: self.vector("ssm_a", &[net.value_heads])?,
@@ -268,9 +299,12 @@ impl<L, V, E> LayerLoader<'_, L, V, E> {
         })
     }
 
-    fn per_layer(&self, PerLayerEmbedding { width }: PerLayerEmbedding) -> Result<PerLayer<L, V>> {
+    fn layer_embedding(
+        &self,
+        LayerEmbeddingShape { width }: LayerEmbeddingShape,
+    ) -> Result<LayerEmbedding<L, V>> {
         let n_embd = self.spec.n_embd;
-        Ok(PerLayer {
+        Ok(LayerEmbedding {
             gate: self.whole("inp_gate", width, n_embd)?,
             projection: self.whole("proj", n_embd, width)?,
             post_norm: self.vector("post_norm.weight", &[n_embd])?,

@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use hunch_kernels::{RowMask, WeightType};
+use hunch_model::metal::activations::{Activations, Forms};
+use hunch_model::metal::attention::{ATTENTION_ROWS, AttentionLayout, GpuAttention, Scoring};
 use hunch_model::metal::costs::{AttentionSize, PassSize};
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{
-    ATTENTION_ROWS, AttentionLayout, GpuAttention, GpuProduct, Kernels, Scaling, Scoring,
-};
+use hunch_model::metal::kernels::Kernels;
 use hunch_model::metal::matrix::Matrix;
-use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_FLOATS};
+use hunch_model::metal::multiply::{GpuProduct, Scaling};
+use hunch_model::metal::workspace::AttentionSpace;
 
 use crate::products::{upload, weights};
 use crate::reference::{half_bytes, noise};
@@ -34,7 +35,7 @@ fn count(group: usize, width: usize, mask: &RowMask) -> Counted {
     let simulator = Simulator::counting_traffic();
     let gpu: Arc<dyn Gpu> = simulator.clone();
     let (rows, capacity) = (mask.rows(), CONTEXT);
-    let space = AttentionSpace::new(&gpu, mask, (group, width), None).unwrap();
+    let space = AttentionSpace::new(&gpu, mask, group, width, None).unwrap();
     let out = Activations::new(&gpu, rows, group * width).unwrap();
     let q = Buffer::with_floats(&gpu, &noise(rows * group * width, 1)).unwrap();
     let cache = half_bytes(noise(2 * capacity * width, 2).into_iter());
@@ -52,7 +53,7 @@ fn count(group: usize, width: usize, mask: &RowMask) -> Counted {
         sinks: None,
         gates: None,
     };
-    Kernels::new(gpu).attention(input, &space, &out, WRITE_FLOATS).unwrap();
+    Kernels::new(gpu).attention(input, &space, out.written_as(Forms::FLOATS)).unwrap();
     let of = |buffer: &Buffer| simulator.take_traffic(buffer.id()).loads;
     let (values, stats) = (of(&space.partial), of(&space.stats));
     let partial = Moved {
@@ -161,7 +162,7 @@ fn count_product(dtype: WeightType, rows: usize) -> (Moved, u64) {
     let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
     let scaling = Scaling::NONE;
     let product =
-        GpuProduct { matrix: &matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+        GpuProduct { matrix: &matrix, bias: None, out: out.at_value(0), stride: n, add: false, scaling };
     Kernels::new(gpu).multiply(product, &x, rows).unwrap();
     let (Matrix::Packed { buffer, .. } | Matrix::Float { buffer, .. }) = &matrix;
     (simulator.take_traffic(buffer.id()).loads, Matrix::bytes_in_memory(dtype, n, k).unwrap() as u64)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
-use hunch_core::model::{LanguageModel, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput};
 use hunch_model::decoder::Decoder;
 use hunch_model::device::Compute;
 use hunch_model::execution::Backend;
@@ -25,7 +25,7 @@ fn gpu_runs_models_on_our_kernels_and_falls_back_to_candle_with_a_reason() {
     assert_eq!(known.backend(), &Backend::Metal);
     assert!(known.backend().is_row_invariant());
     simulator.take_counts();
-    known.forward(Step::chain(&[1, 2, 3], LogitRows::Last)).unwrap();
+    known.forward(PassInput::chain(&[1, 2, 3], LogitRows::Last)).unwrap();
     assert!(simulator.take_counts().dispatches > 0);
 
     // Heads of width 16.
@@ -35,7 +35,7 @@ fn gpu_runs_models_on_our_kernels_and_falls_back_to_candle_with_a_reason() {
     assert_eq!(unknown.backend(), &Backend::Candle { obstacle });
     assert!(!unknown.backend().is_row_invariant());
     simulator.take_counts();
-    unknown.forward(Step::chain(&[1, 2, 3], LogitRows::Last)).unwrap();
+    unknown.forward(PassInput::chain(&[1, 2, 3], LogitRows::Last)).unwrap();
     assert_eq!(simulator.take_counts(), Counts::default(), "candle's executor dispatches no kernel of ours");
 }
 
@@ -49,10 +49,10 @@ fn pass_without_logits_ends_with_a_wait() {
     let path = Tiny { dtype: GgmlDType::Q8_0, layers: 1, ..Tiny::default() }.write(folder.path(), "tiny");
     let mut model = Decoder::open(&path, &compute).unwrap();
     // The first pass grows the cache.
-    model.forward(Step::chain(&[1, 2, 3], LogitRows::None)).unwrap();
+    model.forward(PassInput::chain(&[1, 2, 3], LogitRows::None)).unwrap();
     simulator.take_counts();
     for (logits, taps) in [(LogitRows::None, &[][..]), (LogitRows::None, &[0]), (LogitRows::Last, &[])] {
-        model.forward(Step { taps, ..Step::chain(&[1, 2, 3], logits) }).unwrap();
+        model.forward(PassInput { taps, ..PassInput::chain(&[1, 2, 3], logits) }).unwrap();
         assert_eq!(simulator.take_counts().waits, 1, "{logits:?}, {taps:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hunch_core::model::{LanguageModel, LogitRows, Rows, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput, Rows};
 use hunch_core::sample::argmax;
 use hunch_core::token::TokenId;
 use serde::Deserialize;
@@ -84,7 +84,7 @@ fn distributions_of_the_default_model_match_the_cpu_executor() {
     let compute = Compute::open(DeviceChoice::Cpu, None).unwrap();
     let mut cpu = Decoder::load(&file, &compute).unwrap();
     let mut candle = Decoder::load_candle(&file, &compute).unwrap();
-    let step = || Step::chain(prompt, LogitRows::All);
+    let step = || PassInput::chain(prompt, LogitRows::All);
     let ours = gpu.forward(step()).unwrap().logits;
     let expected = cpu.forward(step()).unwrap().logits;
     let other = candle.forward(step()).unwrap().logits;
@@ -108,7 +108,7 @@ fn distributions_of_the_default_model_match_the_cpu_executor() {
     let last = prompt.len() - 1;
     // One pass over the recorded continuation, as a verified draft. Its first step is the last row of the prompt.
     for (name, model, first) in [("GPU", &mut gpu, &ours), ("CPU", &mut cpu, &expected)] {
-        let step = Step::chain(&recorded.greedy_ids[..CONTINUED], LogitRows::All);
+        let step = PassInput::chain(&recorded.greedy_ids[..CONTINUED], LogitRows::All);
         let after = model.forward(step).unwrap().logits;
         let rows = (0..CONTINUED).map(|row| after.row(row).to_vec());
         let rows: Vec<Vec<f32>> = std::iter::once(first.row(last).to_vec()).chain(rows).collect();
@@ -121,6 +121,6 @@ fn distributions_of_the_default_model_match_the_cpu_executor() {
         assert!(other <= 1, "{name}: {other}");
     }
     gpu.truncate(last).unwrap();
-    let alone = gpu.forward(Step::chain(&prompt[last..], LogitRows::Last)).unwrap().logits;
+    let alone = gpu.forward(PassInput::chain(&prompt[last..], LogitRows::Last)).unwrap().logits;
     assert!(alone.row(0).iter().zip(ours.row(last)).all(|(a, b)| a.to_bits() == b.to_bits()));
 }

@@ -4,24 +4,26 @@
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
-use hunch_core::model::{LanguageModel, LogitRows, RowLayout, Step};
+use hunch_core::model::{LanguageModel, LogitRows, PassInput, RowLayout};
 use hunch_kernels::activation::{gate_by_sigmoid, gated_silu, rms_norm_in_place, sigmoids};
 use hunch_kernels::delta_net::{
     COLUMNS, DeltaBuffers, DeltaNode, DeltaPass, DeltaShape, DeltaStates, delta_decays, delta_net,
 };
 use hunch_kernels::{RowMask, Threads, WeightType};
 use hunch_model::decoder::Decoder;
+use hunch_model::metal::activations::{Activations, Forms};
+use hunch_model::metal::attention::{GpuAttention, Scoring};
 use hunch_model::metal::delta_net::{DeltaSpace, DeltaSteps, DeltaVectors, GpuDeltaNet, GpuDeltaPlan};
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{GpuAttention, Kernels, Scoring};
-use hunch_model::metal::workspace::{Activations, AttentionSpace};
+use hunch_model::metal::kernels::Kernels;
+use hunch_model::metal::workspace::AttentionSpace;
 use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
 use crate::models::{chain, on_cpu, on_gpu, tokens, worst};
 use crate::products::weights;
 use crate::reference::{half_bytes, noise};
-use crate::rows::{ALL_FORMS, MOST_ROWS, assert_near, bits, checked_floats, row_counts, start};
+use crate::rows::{MOST_ROWS, assert_near, bits, checked_floats, row_counts, start};
 use hunch_testing::simulator::{Counts, Simulator};
 use hunch_testing::tiny::{DELTA_NETS, Tiny, further};
 
@@ -212,7 +214,7 @@ impl Layer {
             states: &states,
             held: &memory,
         };
-        kernels.delta_net(net, (&plan, &space), &out, ALL_FORMS).unwrap();
+        kernels.delta_net(net, &plan, &space, out.written_as(Forms::ALL)).unwrap();
         let after = memory.read_floats(0, HELD * width).unwrap();
         for (row, place) in held {
             let x = &self.x[row * self.stride()..][..shape.channels()];
@@ -289,12 +291,12 @@ fn gated_attention_matches_cpu_for_every_number_of_rows() {
                 sinks: None,
                 gates,
             };
-            let space = AttentionSpace::new(&gpu, &mask, (queries, width), None).unwrap();
+            let space = AttentionSpace::new(&gpu, &mask, queries, width, None).unwrap();
             let out = Activations::new(&gpu, rows, row).unwrap();
-            kernels.attention(input, &space, &out, ALL_FORMS).unwrap();
+            kernels.attention(input, &space, out.written_as(Forms::ALL)).unwrap();
             checked_floats(&out, rows * row)
         };
-        let (mut expected, gated) = (attend(None), attend(Some((&q_buffer, row))));
+        let (mut expected, gated) = (attend(None), attend(Some(q_buffer.at_value(row))));
         let gates: Vec<f32> =
             q[..rows * 2 * row].chunks_exact(2 * row).flat_map(|of| of[row..].to_vec()).collect();
         gate_by_sigmoid(&mut expected, &gates);
@@ -308,7 +310,7 @@ fn gated_attention_matches_cpu_for_every_number_of_rows() {
 }
 
 fn last(model: &mut Decoder, tokens: &[u32]) -> Vec<u32> {
-    let logits = model.forward(Step::chain(tokens, LogitRows::Last)).unwrap().logits;
+    let logits = model.forward(PassInput::chain(tokens, LogitRows::Last)).unwrap().logits;
     bits(logits.row(0))
 }
 
@@ -356,9 +358,9 @@ fn branches_of_several_passes_have_states_of_their_own() {
         // A tree in two passes: rows 3 and 4 follow rows 2 and 1.
         let parents = [None, Some(0), Some(0)];
         let layout = RowLayout::Tree { parents: &parents };
-        model.forward(Step { layout, ..Step::chain(&draft[..3], LogitRows::None) }).unwrap();
+        model.forward(PassInput { layout, ..PassInput::chain(&draft[..3], LogitRows::None) }).unwrap();
         let layout = RowLayout::Custom { since: 70, depths: &[2, 2], visible: &[0b01101, 0b10011] };
-        let step = Step { layout, ..Step::chain(&draft[3..], LogitRows::All) };
+        let step = PassInput { layout, ..PassInput::chain(&draft[3..], LogitRows::All) };
         let rows = model.forward(step).unwrap().logits;
         for (row, path) in [[0, 2, 3], [0, 1, 4]].into_iter().enumerate() {
             fork.truncate(0).unwrap();

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use hunch_core::sample::{DrawSettings, Sampler, SamplingParams, draw};
 use hunch_core::token::TokenId;
+use hunch_model::metal::choice::DrawInput;
+use hunch_model::metal::choice::MAX_TOP_K;
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{Kernels, MAX_TOP_K};
+use hunch_model::metal::kernels::Kernels;
 
 use crate::machine::Machine;
 use crate::reference::noise;
@@ -37,7 +39,8 @@ impl Gpus {
 
     fn draw(&self, logits: &Buffer, count: usize, settings: DrawSettings, unit: f64) -> TokenId {
         let out = Buffer::new(&self.gpu, 32).unwrap();
-        self.kernels.draw((logits, 0), count, (settings, unit), (&out, 4)).unwrap();
+        let input = DrawInput { logits: logits.at_value(0), count, settings, unit };
+        self.kernels.draw(input, out.at_byte(4)).unwrap();
         u32::from_le_bytes(out.read(4, 4).unwrap().try_into().unwrap())
     }
 }

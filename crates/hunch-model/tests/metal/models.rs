@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
-use hunch_core::model::{DraftWindow, LanguageModel, LayerPlan, LogitRows, RowLayout, Rows, Step};
+use hunch_core::model::{DraftWindow, LanguageModel, LayerPlan, LogitRows, PassInput, RowLayout, Rows};
 use hunch_core::token::TokenId;
 use hunch_kernels::{WeightType, random_blocks};
 use hunch_model::candle_type::CandleType;
@@ -56,7 +56,7 @@ fn bits(rows: &Rows, i: usize) -> Vec<u32> {
 }
 
 pub(crate) fn chain(model: &mut Decoder, tokens: &[TokenId]) -> Rows {
-    model.forward(Step::chain(tokens, LogitRows::All)).unwrap().logits
+    model.forward(PassInput::chain(tokens, LogitRows::All)).unwrap().logits
 }
 
 /// Returns the largest difference, relative to the largest value of its row.
@@ -80,15 +80,19 @@ fn logits_match_cpu_executor_for_every_architecture_and_type() {
         let path = tiny.write(folder.path(), "tiny");
         let (mut gpu, mut cpu) = (on_gpu(&path, &machine.gpu), on_cpu(&path));
         let ids = tokens(12, 3);
-        let mut both = |step: Step<'_>| {
+        let mut both = |step: PassInput<'_>| {
             let (gpu, cpu) = (gpu.forward(step).unwrap(), cpu.forward(step).unwrap());
             let taps = gpu.taps.iter().zip(&cpu.taps).map(|(a, b)| worst(a, b));
             taps.fold(worst(&gpu.logits, &cpu.logits), f32::max)
         };
         let worst = [
-            both(Step::chain(&ids[..9], LogitRows::All)),
-            both(Step::chain(&ids[9..10], LogitRows::All)),
-            both(Step { taps: &[0], layers: LayerPlan::Exit(1), ..Step::chain(&ids[10..], LogitRows::Last) }),
+            both(PassInput::chain(&ids[..9], LogitRows::All)),
+            both(PassInput::chain(&ids[9..10], LogitRows::All)),
+            both(PassInput {
+                taps: &[0],
+                layers: LayerPlan::Exit(1),
+                ..PassInput::chain(&ids[10..], LogitRows::Last)
+            }),
         ];
         println!("{architecture} {dtype:?}: {worst:.5?}");
         // The cache has 11 bits on the GPU and 24 on the CPU. With quantised weights, that changes codes of
@@ -132,14 +136,18 @@ fn tree_rows_match_chains_and_kept_rows_continue_as_chain() {
     let (prompt, draft) = ids.split_at(4);
     chain(&mut model, prompt);
     let parents = [None, Some(0), Some(0), Some(2), Some(1)];
-    let step = Step { layout: RowLayout::Tree { parents: &parents }, ..Step::chain(draft, LogitRows::All) };
+    let step = PassInput {
+        layout: RowLayout::Tree { parents: &parents },
+        ..PassInput::chain(draft, LogitRows::All)
+    };
     let tree = model.forward(step).unwrap().logits;
     // The same tree in two passes, as a draft model processes it.
     model.truncate(4).unwrap();
     let layout = RowLayout::Tree { parents: &parents[..3] };
-    model.forward(Step { layout, ..Step::chain(&draft[..3], LogitRows::None) }).unwrap();
+    model.forward(PassInput { layout, ..PassInput::chain(&draft[..3], LogitRows::None) }).unwrap();
     let layout = RowLayout::Custom { since: 4, depths: &[2, 2], visible: &[0b01101, 0b10011] };
-    let rest = model.forward(Step { layout, ..Step::chain(&draft[3..], LogitRows::All) }).unwrap().logits;
+    let rest =
+        model.forward(PassInput { layout, ..PassInput::chain(&draft[3..], LogitRows::All) }).unwrap().logits;
     for row in 0..2 {
         assert_eq!(bits(&rest, row), bits(&tree, 3 + row), "row {row} of a second pass");
     }
@@ -162,15 +170,18 @@ fn growth_and_truncation_keep_the_cache() {
     let path = Tiny { dtype: GgmlDType::Q8_0, layers: 1, ..Tiny::default() }.write(folder.path(), "tiny");
     let ids = tokens(300, 6);
     let mut whole = on_gpu(&path, &machine.gpu);
-    let at_once = whole.forward(Step::chain(&ids, LogitRows::Last)).unwrap().logits;
+    let at_once = whole.forward(PassInput::chain(&ids, LogitRows::Last)).unwrap().logits;
     // The capacity grows at 256 rows.
     let mut parts = on_gpu(&path, &machine.gpu);
-    parts.forward(Step::chain(&ids[..250], LogitRows::None)).unwrap();
-    parts.forward(Step::chain(&tokens(30, 1), LogitRows::None)).unwrap();
+    parts.forward(PassInput::chain(&ids[..250], LogitRows::None)).unwrap();
+    parts.forward(PassInput::chain(&tokens(30, 1), LogitRows::None)).unwrap();
     parts.truncate(250).unwrap();
-    let last = parts.forward(Step::chain(&ids[250..], LogitRows::Last)).unwrap().logits;
+    let last = parts.forward(PassInput::chain(&ids[250..], LogitRows::Last)).unwrap().logits;
     assert_eq!(bits(&at_once, 0), bits(&last, 0));
-    assert!(parts.forward(Step::chain(&tokens(300, 1), LogitRows::None)).is_err(), "the context is full");
+    assert!(
+        parts.forward(PassInput::chain(&tokens(300, 1), LogitRows::None)).is_err(),
+        "the context is full"
+    );
 }
 
 #[test]
@@ -183,7 +194,7 @@ fn forks_have_their_own_cache() {
     let first = chain(&mut model, &ids);
     let mut fork = model.fork();
     assert_eq!(fork.cache_len(), 0);
-    let again = fork.forward(Step::chain(&ids, LogitRows::All)).unwrap().logits;
+    let again = fork.forward(PassInput::chain(&ids, LogitRows::All)).unwrap().logits;
     assert_eq!(bits(&again, 4), bits(&first, 4));
     assert_eq!(model.memory().cache, 2 * 256 * 2 * WIDTH / 2);
 }
@@ -207,6 +218,24 @@ fn pass_has_ten_dispatches_a_layer_and_one_wait() {
         }
     }
     assert!(10 * 28 + 3 <= 300);
+}
+
+/// Growing the cache waits only for what would take much memory twice.
+#[test]
+fn pass_that_grows_the_cache_has_one_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let simulator = Simulator::start();
+    let gpu: Arc<dyn Gpu> = simulator.clone();
+    let path = Tiny { layers: 4, ..Tiny::default() }.write(folder.path(), "tiny");
+    let mut model = on_gpu(&path, &gpu);
+    model.forward(PassInput::chain(&tokens(250, 1), LogitRows::None)).unwrap();
+    for rows in [4, 5] {
+        simulator.take_counts();
+        let bytes = model.memory().cache;
+        chain(&mut model, &tokens(rows, 2));
+        assert_eq!(simulator.take_counts().waits, 1, "{rows} rows");
+        assert_eq!(model.memory().cache > bytes, rows == 5, "{rows} rows");
+    }
 }
 
 /// The first passes of an answer are weighed against these times.
@@ -247,7 +276,7 @@ fn architectures_match_cpu_executor() {
         let (mut gpu, mut cpu) = (on_gpu(&path, &machine.gpu), on_cpu(&path));
         let ids = tokens(23, 3);
         let last = tiny.layers - 1;
-        let mut both = |step: Step<'_>| {
+        let mut both = |step: PassInput<'_>| {
             let len = gpu.cache_len();
             let (on_gpu, on_cpu) = (gpu.forward(step).unwrap(), cpu.forward(step).unwrap());
             if !matches!(step.layers, LayerPlan::All) {
@@ -259,10 +288,17 @@ fn architectures_match_cpu_executor() {
             taps.fold(worst(&on_gpu.logits, &on_cpu.logits), f32::max)
         };
         let worst = [
-            both(Step::chain(&ids[..20], LogitRows::All)),
-            both(Step { layers: LayerPlan::Skip(&[0]), ..Step::chain(&ids[20..21], LogitRows::All) }),
-            both(Step { layers: LayerPlan::Exit(1), taps: &[0], ..Step::chain(&ids[20..], LogitRows::Last) }),
-            both(Step { taps: &[0, last], ..Step::chain(&ids[20..], LogitRows::Last) }),
+            both(PassInput::chain(&ids[..20], LogitRows::All)),
+            both(PassInput {
+                layers: LayerPlan::Skip(&[0]),
+                ..PassInput::chain(&ids[20..21], LogitRows::All)
+            }),
+            both(PassInput {
+                layers: LayerPlan::Exit(1),
+                taps: &[0],
+                ..PassInput::chain(&ids[20..], LogitRows::Last)
+            }),
+            both(PassInput { taps: &[0, last], ..PassInput::chain(&ids[20..], LogitRows::Last) }),
         ];
         println!("{} {:?}: {worst:.5?}", tiny.architecture, tiny.variant);
         // The cache has 11 bits on the GPU. Activations of quantised weights have 8 on both, so small differences grow.
@@ -298,7 +334,7 @@ fn architectures_have_the_same_bits_alone_in_chains_and_in_trees() {
         let tree_tokens = [draft[0], draft[1], 99, draft[2], 98];
         let parents = [None, Some(0), Some(0), Some(1), Some(2)];
         let layout = RowLayout::Tree { parents: &parents };
-        let tree = Step { layout, ..Step::chain(&tree_tokens, LogitRows::All) };
+        let tree = PassInput { layout, ..PassInput::chain(&tree_tokens, LogitRows::All) };
         let tree = model.forward(tree).unwrap().logits;
         for (row, expected) in [0, 1, 3].into_iter().zip(&alone) {
             assert!(&bits(&tree, row) == expected, "{tiny:?}: row {row} of a tree");
@@ -412,7 +448,7 @@ fn long_contexts_of_windows_and_joined_norms_match_cpu_executor() {
         let (mut gpu, mut cpu) = (on_gpu(&path, &machine.gpu), on_cpu(&path));
         let ids = tokens(300, 8);
         for model in [&mut gpu, &mut cpu] {
-            model.forward(Step::chain(&ids[..290], LogitRows::None)).unwrap();
+            model.forward(PassInput::chain(&ids[..290], LogitRows::None)).unwrap();
         }
         let worst = worst(&chain(&mut gpu, &ids[290..]), &chain(&mut cpu, &ids[290..]));
         assert!(worst < 1e-3, "{tiny:?}: {worst}");
@@ -432,16 +468,20 @@ fn passes_with_a_draft_window_match_cpu_executor() {
             let (mut gpu, mut cpu) = (on_gpu(&path, &machine.gpu), on_cpu(&path));
             let ids = tokens(300, 8);
             for model in [&mut gpu, &mut cpu] {
-                model.forward(Step { window, ..Step::chain(&ids[..290], LogitRows::None) }).unwrap();
+                model
+                    .forward(PassInput { window, ..PassInput::chain(&ids[..290], LogitRows::None) })
+                    .unwrap();
             }
-            let step = Step { window, ..Step::chain(&ids[290..], LogitRows::All) };
+            let step = PassInput { window, ..PassInput::chain(&ids[290..], LogitRows::All) };
             let together = gpu.forward(step).unwrap().logits;
             let worst = worst(&together, &cpu.forward(step).unwrap().logits);
             assert!(worst < 1e-3, "{tiny:?}: {worst}");
             gpu.truncate(290).unwrap();
             for (row, id) in ids[290..].iter().enumerate() {
-                let alone =
-                    gpu.forward(Step { window, ..Step::chain(&[*id], LogitRows::All) }).unwrap().logits;
+                let alone = gpu
+                    .forward(PassInput { window, ..PassInput::chain(&[*id], LogitRows::All) })
+                    .unwrap()
+                    .logits;
                 assert_eq!(bits(&alone, 0), bits(&together, row), "{tiny:?}: row {row}");
             }
             gpu.truncate(290).unwrap();
@@ -449,8 +489,10 @@ fn passes_with_a_draft_window_match_cpu_executor() {
             gpu.truncate(290).unwrap();
             let mut next = ids[290..].to_vec();
             for (at, token) in guessed.tokens.iter().enumerate() {
-                let logits =
-                    gpu.forward(Step { window, ..Step::chain(&next, LogitRows::Last) }).unwrap().logits;
+                let logits = gpu
+                    .forward(PassInput { window, ..PassInput::chain(&next, LogitRows::Last) })
+                    .unwrap()
+                    .logits;
                 assert_eq!(bits(&logits, 0), bits(&guessed.logits, at), "{tiny:?}: token {at} of a chain");
                 next = vec![*token];
             }

@@ -7,11 +7,12 @@ use candle_core::quantized::QTensor;
 use candle_core::{Device, Tensor};
 use hunch_kernels::{WeightType, dequantise, random_blocks};
 use hunch_model::candle_type::CandleType;
+use hunch_model::metal::activations::Activations;
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{GpuProduct, Kernel, Kernels, Scaling};
+use hunch_model::metal::kernels::{Kernel, Kernels};
 use hunch_model::metal::matrix::Matrix;
+use hunch_model::metal::multiply::{GpuProduct, Scaling};
 use hunch_model::metal::packed::{Format, Unit};
-use hunch_model::metal::workspace::Activations;
 
 use crate::machine::Machine;
 use crate::reference::{Block, dot, dot_floats, half_bytes, noise, quantise};
@@ -54,16 +55,19 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// Compares products of 1 to 16, 32 and 80 rows with `expected`, the products of the first 32 rows. More rows repeat
+/// Most rows of a product: more than those of a pass over a prompt.
+const MOST_ROWS: usize = 512;
+
+/// Compares products of 1 to 16, 32, 80 and 512 rows with `expected`, the products of the first 32 rows. More rows repeat
 /// them.
 fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[f32]) {
     let gpu = machine.gpu.clone();
     let kernels = Kernels::new(gpu.clone());
     let (mut runs, mut values) = (0, 0);
     let (n, k) = (matrix.n(), matrix.k());
-    let x: Vec<f32> = x.iter().copied().cycle().take(80 * k).collect();
-    let expected: Vec<f32> = expected.iter().copied().cycle().take(80 * n).collect();
-    for rows in (1..=16).chain([ROWS, 80]) {
+    let x: Vec<f32> = x.iter().copied().cycle().take(MOST_ROWS * k).collect();
+    let expected: Vec<f32> = expected.iter().copied().cycle().take(MOST_ROWS * n).collect();
+    for rows in (1..=16).chain([ROWS, 80, MOST_ROWS]) {
         let (activations, _) = upload(&gpu, &x[..rows * k], k);
         let one = rows % Schedule::ALL.len();
         let schedules =
@@ -73,14 +77,14 @@ fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[
             let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
             let scaling = Scaling::NONE;
             let product =
-                GpuProduct { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+                GpuProduct { matrix, bias: None, out: out.at_value(0), stride: n, add: false, scaling };
             kernels.multiply(product, &activations, rows).unwrap();
             let y = out.read_floats(0, rows * n).unwrap();
             assert!(bits(&y) == bits(&expected[..rows * n]), "{name}: {rows} rows, {schedule:?}");
             (runs, values) = (runs + 1, values + y.len());
         }
     }
-    println!("figure: bits: {name}: {runs} runs with 18 numbers of rows, {values} values, 0 with other bits");
+    println!("figure: bits: {name}: {runs} runs with 19 numbers of rows, {values} values, 0 with other bits");
     machine.set_schedule(Schedule::default());
 }
 
@@ -150,7 +154,14 @@ fn joined_and_separate(kernels: &Kernels, types: &[(WeightType, usize)], rows: u
         let (mut products, mut offset) = (Vec::new(), 0);
         for (i, matrix) in matrices.iter().enumerate() {
             let (bias, scaling) = ((i == 1).then_some(&bias), Scaling { scale: 1.0 + i as f32, cap: None });
-            products.push(GpuProduct { matrix, bias, out: &out, offset, stride, add: false, scaling });
+            products.push(GpuProduct {
+                matrix,
+                bias,
+                out: out.at_value(offset),
+                stride,
+                add: false,
+                scaling,
+            });
             offset += matrix.n();
         }
         if joined {
@@ -234,7 +245,7 @@ fn product_adds_bias_and_residual_at_its_place_and_scales() {
         let plain = Buffer::new(&gpu, 4 * rows * n).unwrap();
         let (matrix, scaling) = (&matrix, Scaling::NONE);
         let product =
-            GpuProduct { matrix, bias: None, out: &plain, offset: 0, stride: n, add: false, scaling };
+            GpuProduct { matrix, bias: None, out: plain.at_value(0), stride: n, add: false, scaling };
         kernels.multiply(product, &activations, rows).unwrap();
         let plain = plain.read_floats(0, rows * n).unwrap();
 
@@ -242,7 +253,7 @@ fn product_adds_bias_and_residual_at_its_place_and_scales() {
         let bias_buffer = Buffer::with_floats(&gpu, &bias).unwrap();
         let out = Buffer::with_floats(&gpu, &before).unwrap();
         let product =
-            GpuProduct { bias: Some(&bias_buffer), out: &out, offset, stride, add: true, ..product };
+            GpuProduct { bias: Some(&bias_buffer), out: out.at_value(offset), stride, add: true, ..product };
         kernels.multiply(product, &activations, rows).unwrap();
         let mut expected = before;
         for (row, y) in plain.chunks_exact(n).enumerate() {
@@ -256,7 +267,11 @@ fn product_adds_bias_and_residual_at_its_place_and_scales() {
         let out = Buffer::with_floats(&gpu, &expected).unwrap();
         let scaling = Scaling { scale: 0.6, cap: None };
         kernels
-            .multiply(GpuProduct { out: &out, bias: None, scaling, ..product }, &activations, rows)
+            .multiply(
+                GpuProduct { out: out.at_value(offset), bias: None, scaling, ..product },
+                &activations,
+                rows,
+            )
             .unwrap();
         for (row, y) in plain.chunks_exact(n).enumerate() {
             for (col, y) in y.iter().enumerate() {
@@ -266,8 +281,9 @@ fn product_adds_bias_and_residual_at_its_place_and_scales() {
         }
         assert_eq!(bits(&out.read_floats(0, rows * stride).unwrap()), bits(&expected), "{dtype:?}");
         let scaling = Scaling { scale: 4.0, cap: Some(5.0) };
-        let product = GpuProduct { bias: None, add: false, offset: 0, stride: n, scaling, ..product };
-        kernels.multiply(GpuProduct { out: &out, ..product }, &activations, rows).unwrap();
+        let product =
+            GpuProduct { bias: None, add: false, out: out.at_value(0), stride: n, scaling, ..product };
+        kernels.multiply(product, &activations, rows).unwrap();
         for (capped, y) in out.read_floats(0, rows * n).unwrap().iter().zip(&plain) {
             let expected = 5.0 * (4.0 * f64::from(*y) / 5.0).tanh();
             assert!((f64::from(*capped) - expected).abs() < 3e-6, "{dtype:?}: {capped} {expected}");
@@ -289,7 +305,7 @@ fn table_rows_match_dequantised_weights_times_a_factor() {
         for rows in (1..=16).chain([ROWS]) {
             machine.set_schedule(Schedule::ALL[rows % Schedule::ALL.len()]);
             let out = Buffer::new(&gpu, 4 * rows * k).unwrap();
-            kernels.take_rows(&table, (ids.input(), rows), 1.5, &out).unwrap();
+            kernels.take_rows(&table, ids.at_byte(0), rows, 1.5, &out).unwrap();
             let out = out.read_floats(0, rows * k).unwrap();
             for (out, token) in out.chunks_exact(k).zip(&tokens) {
                 for (a, b) in out.iter().zip(&values[*token as usize * k..]) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use candle_core::quantized::GgmlDType;
-use hunch_core::model::{LanguageModel, ModelInfo, ModelMemory, Step, StepOutput};
+use hunch_core::model::{LanguageModel, ModelInfo, ModelMemory, PassInput, PassOutput};
 use hunch_core::propose::Proposer;
 use hunch_core::propose::draft_model::DraftModel;
 use hunch_core::propose::draft_tree::TreeShape;
@@ -161,7 +161,7 @@ impl LanguageModel for OnHost {
     fn memory(&self) -> ModelMemory {
         self.0.memory()
     }
-    fn forward(&mut self, step: Step<'_>) -> hunch_core::error::Result<StepOutput> {
+    fn forward(&mut self, step: PassInput<'_>) -> hunch_core::error::Result<PassOutput> {
         self.0.forward(step)
     }
     fn truncate(&mut self, len: usize) -> hunch_core::error::Result<()> {

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use half::f16;
 use hunch_kernels::activation::Activation;
 use hunch_kernels::{LayerWindow, RowMask, Window};
+use hunch_model::metal::activations::{Activations, Forms};
+use hunch_model::metal::attention::{GpuAttention, Scoring};
 use hunch_model::metal::gpu::{Buffer, Gpu};
-use hunch_model::metal::kernels::{
-    GpuAttention, HeadsInput, Kernels, NormInput, NormedRows, NormedUpdate, Scoring, SpecialHeads,
-};
-use hunch_model::metal::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
+use hunch_model::metal::heads::{HeadsInput, SpecialHeads};
+use hunch_model::metal::kernels::Kernels;
+use hunch_model::metal::rows::{GateInput, NormInput, NormedUpdate};
+use hunch_model::metal::workspace::{AttentionSpace, attention_result_bytes, attention_rows_at_once};
 
 use crate::machine::Machine;
 use crate::reference::{half_bytes, noise, quantise};
@@ -23,8 +25,6 @@ pub(crate) fn row_counts() -> impl Iterator<Item = (usize, Schedule)> {
 
 /// Most rows of a test.
 pub(crate) const MOST_ROWS: usize = 32;
-
-pub(crate) const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
 
 pub(crate) fn start() -> (Machine, Arc<dyn Gpu>, Kernels) {
     let machine = Machine::start();
@@ -73,13 +73,13 @@ fn norm_matches_f64_and_quantises_its_output() {
         let scale = 1.0 / (mean + f64::from(eps)).sqrt();
         expected.extend(x.iter().zip(&weight).map(|(x, w)| f64::from(*x) * scale * f64::from(*w)));
     }
+    let input =
+        NormInput { x: &x_buffer, weight: Some(&weight_buffer), update: None, first: 0, rows, width, eps };
     let mut all: Vec<u32> = Vec::new();
     for (rows, schedule) in row_counts().collect::<Vec<_>>().into_iter().rev() {
         machine.set_schedule(schedule);
         let out = Activations::new(&gpu, rows, width).unwrap();
-        kernels
-            .norm(&x_buffer, &weight_buffer, NormedRows { first: 0, rows, width }, eps, &out, ALL_FORMS)
-            .unwrap();
+        kernels.norm(NormInput { rows, ..input }, out.written_as(Forms::ALL)).unwrap();
         let floats = checked_floats(&out, rows * width);
         assert_near(&floats, &expected[..rows * width], 1e-6, &format!("norm of {rows} rows"));
         if all.is_empty() {
@@ -89,9 +89,7 @@ fn norm_matches_f64_and_quantises_its_output() {
     }
     // One row alone, from the middle of the input.
     let alone = Activations::new(&gpu, 1, width).unwrap();
-    kernels
-        .norm(&x_buffer, &weight_buffer, NormedRows { first: 3, rows: 1, width }, eps, &alone, ALL_FORMS)
-        .unwrap();
+    kernels.norm(NormInput { first: 3, rows: 1, ..input }, alone.written_as(Forms::ALL)).unwrap();
     assert_eq!(bits(&checked_floats(&alone, width)), all[3 * width..4 * width]);
 }
 
@@ -133,7 +131,7 @@ fn norm_adds_normed_updates_first() {
             width,
             eps,
         };
-        kernels.update_and_norm(input, &out, ALL_FORMS).unwrap();
+        kernels.norm(input, out.written_as(Forms::ALL)).unwrap();
         let floats = checked_floats(&out, rows * width);
         assert_near(&floats, &expected[..rows * width], 1e-6, &format!("norm of {rows} rows"));
         if all.is_empty() {
@@ -144,12 +142,12 @@ fn norm_adds_normed_updates_first() {
         // The last row alone.
         let last = NormInput { first: rows - 1, rows: 1, ..input };
         let alone = Activations::new(&gpu, 1, width).unwrap();
-        kernels.update_and_norm(last, &alone, ALL_FORMS).unwrap();
+        kernels.norm(last, alone.written_as(Forms::ALL)).unwrap();
         let row = (rows - 1) * width..;
         assert_eq!(bits(&checked_floats(&alone, width)), bits(&floats[row]));
         // Without a norm, the output is the updated row.
         let plain = NormInput { weight: None, update: joins(true), ..input };
-        kernels.update_and_norm(plain, &out, ALL_FORMS).unwrap();
+        kernels.norm(plain, out.written_as(Forms::ALL)).unwrap();
         let written = x_buffer.read_floats(0, x.len()).unwrap();
         assert_near(&written, stream, 1e-6, "stream");
         assert_eq!(bits(&checked_floats(&out, rows * width)), bits(&written));
@@ -182,7 +180,9 @@ fn gate_matches_f64_and_quantises_its_output() {
         for (rows, schedule) in row_counts().collect::<Vec<_>>().into_iter().rev() {
             machine.set_schedule(schedule);
             let out = Activations::new(&gpu, rows, width).unwrap();
-            kernels.gate(&x_buffer, (rows, width), (activation, None), &out, ALL_FORMS).unwrap();
+            kernels
+                .gate(GateInput::joined(&x_buffer, rows, width, activation), out.written_as(Forms::ALL))
+                .unwrap();
             let floats = checked_floats(&out, rows * width);
             let what = format!("{activation:?} of {rows} rows, {schedule:?}");
             assert_near(&floats, &expected[..rows * width], 1e-6, &what);
@@ -206,7 +206,12 @@ fn gate_multiplies_rows_by_their_factors() {
     let of = |x: &[f32], factors: Option<&Buffer>| {
         let out = Activations::new(&gpu, rows, width).unwrap();
         let x = Buffer::with_floats(&gpu, x).unwrap();
-        kernels.gate(&x, (rows, width), (Activation::Silu, factors), &out, ALL_FORMS).unwrap();
+        kernels
+            .gate(
+                GateInput { factors, ..GateInput::joined(&x, rows, width, Activation::Silu) },
+                out.written_as(Forms::ALL),
+            )
+            .unwrap();
         bits(&checked_floats(&out, rows * width))
     };
     assert_eq!(of(&x, Some(&Buffer::with_floats(&gpu, &factors).unwrap())), of(&scaled, None));
@@ -217,7 +222,7 @@ fn activations_of_zero_have_codes_of_zero() {
     let (_, gpu, kernels) = start();
     let out = Activations::new(&gpu, 1, 64).unwrap();
     let x = Buffer::with_floats(&gpu, &[0.0; 128]).unwrap();
-    kernels.gate(&x, (1, 64), (Activation::Silu, None), &out, ALL_FORMS).unwrap();
+    kernels.gate(GateInput::joined(&x, 1, 64, Activation::Silu), out.written_as(Forms::ALL)).unwrap();
     assert_eq!(checked_floats(&out, 64), [0.0; 64]);
 }
 
@@ -411,9 +416,13 @@ impl Context {
     }
 
     pub(crate) fn attention(&self, cache: &[f32], q: &[f32], mask: &RowMask) -> Activations {
+        let space = AttentionSpace::new(&self.gpu, mask, self.queries, self.width, None).unwrap();
+        self.attention_in(&space, cache, q, mask)
+    }
+
+    fn attention_in(&self, space: &AttentionSpace, cache: &[f32], q: &[f32], mask: &RowMask) -> Activations {
         let Self { gpu, queries, keys, width, capacity, .. } = self;
         let row = queries * width;
-        let space = AttentionSpace::new(gpu, mask, (*queries, *width), None).unwrap();
         let out = Activations::new(gpu, mask.rows(), row).unwrap();
         let input = GpuAttention {
             q: &Buffer::with_floats(gpu, q).unwrap(),
@@ -428,7 +437,7 @@ impl Context {
             sinks: None,
             gates: None,
         };
-        self.kernels.attention(input, &space, &out, ALL_FORMS).unwrap();
+        self.kernels.attention(input, space, out.written_as(Forms::ALL)).unwrap();
         out
     }
 
@@ -501,6 +510,39 @@ fn attention_matches_f64_for_chains_and_trees() {
             }
         }
     }
+}
+
+/// In a long context, a pass over a prompt attends in several dispatches.
+#[test]
+fn rows_attend_in_parts_with_the_same_bits() {
+    let (_, gpu, _) = start();
+    let (queries, keys, width) = (4, 2, 64);
+    let context = Context { scoring: Scoring::of_width(width), ..context(&gpu, queries, keys, width, 400) };
+    let window = Window { leading: 4, recent: 150 };
+    for mask in [RowMask::causal(300, 40), RowMask::causal(300, 40).with_window(Some(window))] {
+        let q = noise(40 * queries * width, 12);
+        let mut space = AttentionSpace::new(&gpu, &mask, queries, width, None).unwrap();
+        assert_eq!(space.rows_at_once, 40);
+        let mut attend = |rows_at_once| {
+            space.rows_at_once = rows_at_once;
+            let out = context.attention_in(&space, &context.cache, &q, &mask);
+            bits(&checked_floats(&out, q.len()))
+        };
+        let together = attend(40);
+        for rows_at_once in [16, 32] {
+            assert!(attend(rows_at_once) == together, "{rows_at_once} rows at once");
+        }
+    }
+}
+
+#[test]
+fn attention_takes_as_many_rows_as_fit_and_at_least_those_of_a_draft() {
+    let of_row = 32 * attention_result_bytes(128);
+    assert_eq!(attention_rows_at_once(256, of_row), 256);
+    assert_eq!(attention_rows_at_once(256, of_row * 512), 16);
+    assert_eq!(attention_rows_at_once(256, of_row * 128), 112);
+    assert_eq!(attention_rows_at_once(1, of_row * 100_000), 1);
+    assert_eq!(attention_rows_at_once(5, 0), 5);
 }
 
 /// Chains of 1 to 16 and of 32 rows, and trees of up to 16, over two spans of keys.

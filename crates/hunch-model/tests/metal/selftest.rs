@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::GgmlDType;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, PassInput};
 use hunch_error::{Error, Result};
 use hunch_kernels::WeightType;
 use hunch_model::decoder::Decoder;
@@ -270,8 +270,8 @@ fn weights_of_a_failing_product_are_converted_to_a_type_that_passed() {
     assert!(converted.memory().weights > right.memory().weights);
     // The same integers are summed, so even the bits are the same.
     let pass = |model: &mut Decoder| {
-        let all = model.forward(Step::chain(&[1, 2, 3, 4, 5], LogitRows::All)).unwrap().logits;
-        let one = model.forward(Step::chain(&[6], LogitRows::Last)).unwrap().logits;
+        let all = model.forward(PassInput::chain(&[1, 2, 3, 4, 5], LogitRows::All)).unwrap().logits;
+        let one = model.forward(PassInput::chain(&[6], LogitRows::Last)).unwrap().logits;
         [all.into_values(), one.into_values()]
     };
     assert_eq!(pass(&mut converted), pass(&mut right));

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use candle_core::quantized::GgmlDType;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, Step};
+use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, PassInput};
 use hunch_error::Result;
 use hunch_kernels::WeightType;
 use hunch_model::decoder::Decoder;
@@ -191,7 +191,7 @@ impl Metered {
         while self.model.cache_len() < len {
             let tokens = vec![1; 64.min(len - self.model.cache_len())];
             let layers = LayerPlan::Skip(&all);
-            self.model.forward(Step { layers, ..Step::chain(&tokens, LogitRows::None) }).unwrap();
+            self.model.forward(PassInput { layers, ..PassInput::chain(&tokens, LogitRows::None) }).unwrap();
         }
     }
 
@@ -200,7 +200,7 @@ impl Metered {
         self.model.truncate(self.model.cache_len() - rows).unwrap();
         let tokens: Vec<u32> = (1..).take(rows).collect();
         self.meter.state().dispatches.clear();
-        let logits = self.model.forward(Step::chain(&tokens, LogitRows::All)).unwrap().logits;
+        let logits = self.model.forward(PassInput::chain(&tokens, LogitRows::All)).unwrap().logits;
         assert!(logits.row(rows - 1).iter().all(|value| value.is_finite()));
         std::mem::take(&mut self.meter.state().dispatches)
     }

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::calibration::ChildKind;
 use super::*;
-use crate::model::StepOutput;
+use crate::model::PassOutput;
 use crate::propose::draft_model::DraftModel;
 use crate::propose::{Proposer, RoundOutcome};
 use crate::sample::SamplingParams;
@@ -90,7 +90,7 @@ fn keeps_cache_rows_of_accepted_path() {
     let first = tree.children(None).nth(1).unwrap();
     let second = tree.children(Some(first)).nth(1).unwrap();
     let committed = [&[1, 2, 3][..], &path(&tree, second), &[9]].concat();
-    let target = StepOutput::default();
+    let target = PassOutput::default();
     draft
         .observe(&RoundOutcome {
             accepted: &[first, second],
@@ -152,7 +152,7 @@ fn calibration_learns_acceptance_by_kind() {
         accepted: &[1],
         kept: &[],
         committed: &[],
-        target: &StepOutput::default(),
+        target: &PassOutput::default(),
         tap_layers: &[],
         path: &[],
         aux_start: 0,
@@ -170,7 +170,7 @@ fn calibration_learns_acceptance_by_kind() {
 #[test]
 fn trees_repeat_after_reset_stats() {
     let mut draft = draft(TreeShape::Dynamic);
-    let (committed, target) = (&[1, 2, 3], &StepOutput::default());
+    let (committed, target) = (&[1, 2, 3], &PassOutput::default());
     let answer = |draft: &mut DraftModel| {
         draft.reset_stats();
         draft.begin(committed);

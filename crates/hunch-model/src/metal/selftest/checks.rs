@@ -7,14 +7,17 @@ use hunch_error::Result;
 use hunch_kernels::activation::Activation;
 use hunch_kernels::{LayerWindow, RowMask, WeightType, Window};
 
+use super::super::activations::{Activations, Forms};
+use super::super::attention::{GpuAttention, Scoring};
+use super::super::choice::DrawInput;
 use super::super::gpu::{Buffer, Gpu};
-use super::super::kernels::{
-    GateInput, GpuAttention, GpuProduct, HeadsInput, Kernels, NormInput, NormedRows, NormedUpdate, Scaling,
-    Scoring, SpecialHeads,
-};
+use super::super::heads::{HeadsInput, SpecialHeads};
+use super::super::kernels::Kernels;
 use super::super::matrix::Matrix;
+use super::super::multiply::{GpuProduct, Scaling};
 use super::super::products::TileRows;
-use super::super::workspace::{Activations, AttentionSpace, WRITE_CODES, WRITE_FLOATS, WRITE_HALVES};
+use super::super::rows::{GateInput, NormInput, NormedUpdate, RowMoves};
+use super::super::workspace::AttentionSpace;
 use super::reference::{
     AttentionCase, Codes, HALF_BOUND, SUM_BOUND, VALUE_BOUND, activated, attention_in_f64, checked,
     cumulative, half_bytes, halves, near, noise, normed, random_matrix, read_halves, rotate, same_bits,
@@ -29,8 +32,6 @@ const ROWS: usize = 16;
 const CONTEXT: usize = 130;
 /// Heads of queries in tested attention. As many share keys as fill all lanes with 16 rows.
 const QUERIES: usize = 12;
-pub(super) const ALL_FORMS: u32 = WRITE_CODES | WRITE_HALVES | WRITE_FLOATS;
-
 /// Norm and rotation of heads of 64 values.
 #[derive(Clone, Copy)]
 struct HeadsCase {
@@ -163,7 +164,7 @@ impl Tester<'_> {
         let tokens = [0, n as u32 - 1, 7];
         let out = Buffer::new(self.gpu, 4 * tokens.len() * k)?;
         let ids = Buffer::with_words(self.gpu, &tokens)?;
-        self.kernels.take_rows(&matrix, (ids.input(), tokens.len()), 1.0, &out)?;
+        self.kernels.take_rows(&matrix, ids.at_byte(0), tokens.len(), 1.0, &out)?;
         let expected =
             tokens.iter().flat_map(|row| &weights[*row as usize * k..][..k]).map(|w| f64::from(*w));
         Ok(CheckOutcome::of(near(&out.read_floats(0, tokens.len() * k)?, expected, VALUE_BOUND)))
@@ -174,7 +175,7 @@ impl Tester<'_> {
         input.write(&activations)?;
         let out = self.floats(&vec![f32::NAN; rows * n])?;
         let scaling = Scaling::NONE;
-        let product = GpuProduct { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+        let product = GpuProduct { matrix, bias: None, out: out.at_value(0), stride: n, add: false, scaling };
         self.kernels.multiply(product, &activations, rows)?;
         out.read_floats(0, rows * n)
     }
@@ -188,8 +189,14 @@ impl Tester<'_> {
             let (bias_buffer, out) = (self.floats(&bias)?, self.floats(&before)?);
             let scaling = Scaling { scale, cap: None };
             let (matrix, bias_buffer) = (&matrix, Some(&bias_buffer));
-            let product =
-                GpuProduct { matrix, bias: bias_buffer, out: &out, offset, stride, add: true, scaling };
+            let product = GpuProduct {
+                matrix,
+                bias: bias_buffer,
+                out: out.at_value(offset),
+                stride,
+                add: true,
+                scaling,
+            };
             self.kernels.multiply(product, &activations, rows)?;
             let mut expected: Vec<f64> = before.iter().map(|v| f64::from(*v)).collect();
             for (row, y) in plain.chunks_exact(n).enumerate() {
@@ -242,8 +249,7 @@ impl Tester<'_> {
             let product = |(i, matrix)| GpuProduct {
                 matrix,
                 bias: None,
-                out: &out,
-                offset: i * rows * n,
+                out: out.at_value(i * rows * n),
                 stride: n,
                 add: false,
                 scaling: Scaling::NONE,
@@ -262,7 +268,7 @@ impl Tester<'_> {
             let (matrix, out) = (&matrix, Buffer::new(self.gpu, 4 * rows * n)?);
             let scaling = Scaling { scale, cap: Some(cap) };
             let product =
-                GpuProduct { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+                GpuProduct { matrix, bias: None, out: out.at_value(0), stride: n, add: false, scaling };
             self.kernels.multiply(product, &activations, rows)?;
             let (scale, cap) = (f64::from(scale), f64::from(cap));
             let expected = plain.iter().map(|y| cap * (scale * f64::from(*y) / cap).tanh());
@@ -292,18 +298,14 @@ impl Tester<'_> {
         let (x, weight) = (noise(rows * width, 1), noise(width, 2));
         let (x_buffer, weights) = (self.floats(&x)?, self.floats(&weight)?);
         let out = Activations::new(self.gpu, rows, width)?;
-        self.kernels.norm(&x_buffer, &weights, NormedRows { first: 0, rows, width }, eps, &out, ALL_FORMS)?;
+        let weight_buffer = Some(&weights);
+        let input =
+            NormInput { x: &x_buffer, weight: weight_buffer, update: None, first: 0, rows, width, eps };
+        self.kernels.norm(input, out.written_as(Forms::ALL))?;
         let expected = x.chunks_exact(width).flat_map(|x| normed(x, &weight, eps));
         let together = checked(&out, rows * width, expected)?;
         let one = Activations::new(self.gpu, 1, width)?;
-        self.kernels.norm(
-            &x_buffer,
-            &weights,
-            NormedRows { first: 3, rows: 1, width },
-            eps,
-            &one,
-            ALL_FORMS,
-        )?;
+        self.kernels.norm(NormInput { first: 3, rows: 1, ..input }, one.written_as(Forms::ALL))?;
         let alone = one.floats.read_floats(0, width)?;
         Ok(match together {
             None => CheckOutcome::Differs,
@@ -337,9 +339,9 @@ impl Tester<'_> {
         let input =
             NormInput { x: &x, weight: Some(&weight), update: joins(false), first: 0, rows, width, eps };
         let one = Activations::new(self.gpu, 1, width)?;
-        self.kernels.update_and_norm(NormInput { first: 1, rows: 1, ..input }, &one, ALL_FORMS)?;
+        self.kernels.norm(NormInput { first: 1, rows: 1, ..input }, one.written_as(Forms::ALL))?;
         let out = Activations::new(self.gpu, rows, width)?;
-        self.kernels.update_and_norm(NormInput { update: joins(true), ..input }, &out, ALL_FORMS)?;
+        self.kernels.norm(NormInput { update: joins(true), ..input }, out.written_as(Forms::ALL))?;
         let alone = one.floats.read_floats(0, width)?;
         let stored = near(&x.read_floats(0, rows * width)?, stream, VALUE_BOUND);
         Ok(match checked(&out, rows * width, expected)? {
@@ -365,8 +367,11 @@ impl Tester<'_> {
         };
         for factors in [[1.0; 3], factors] {
             let out = Activations::new(self.gpu, rows, width)?;
-            let of_rows = (factors != [1.0; 3]).then_some(&factor_buffer);
-            self.kernels.gate(&x_buffer, (rows, width), (activation, of_rows), &out, ALL_FORMS)?;
+            let input = GateInput {
+                factors: (factors != [1.0; 3]).then_some(&factor_buffer),
+                ..GateInput::joined(&x_buffer, rows, width, activation)
+            };
+            self.kernels.gate(input, out.written_as(Forms::ALL))?;
             if checked(&out, rows * width, expected(factors))?.is_none() {
                 return Ok(CheckOutcome::Differs);
             }
@@ -382,9 +387,17 @@ impl Tester<'_> {
         }
         let out = Activations::new(self.gpu, rows, width)?;
         let (gates, ups) = (self.floats(&gates)?, self.floats(&ups)?);
-        let input =
-            GateInput { gates: &gates, gate_stride: stride, ups: &ups, ups_before: before, up_stride };
-        self.kernels.gate_by(input, (rows, width), (activation, None), (&out, ALL_FORMS))?;
+        let input = GateInput {
+            gates: gates.at_value(0),
+            gate_stride: stride,
+            ups: ups.at_value(before),
+            up_stride,
+            rows,
+            width,
+            activation,
+            factors: None,
+        };
+        self.kernels.gate(input, out.written_as(Forms::ALL))?;
         Ok(CheckOutcome::of(checked(&out, rows * width, expected([1.0; 3]))?.is_some()))
     }
 
@@ -496,16 +509,14 @@ impl Tester<'_> {
         let (width, rows) = (64, 12);
         let values = halves(noise(rows * width, 11));
         let memory = Buffer::with_bytes(self.gpu, &half_bytes(&values))?;
-        let moves = [(5, 6), (6, 9), (7, 11)];
+        let moves = [(6, 5), (9, 6), (11, 7)];
         let mut expected = values.clone();
-        for (to, from) in moves {
+        for (from, to) in moves {
             expected.copy_within(from * width..(from + 1) * width, to * width);
         }
-        let pairs: Vec<u32> = moves.iter().flat_map(|(to, from)| [*from as u32, *to as u32]).collect();
-        let pairs = Buffer::with_words(self.gpu, &pairs)?;
-        self.kernels.copy_rows(&memory, 0, &pairs, (moves.len(), width))?;
+        self.kernels.move_rows(memory.at_byte(0), &RowMoves::new(self.gpu, &moves)?, width)?;
         let copy = Buffer::with_bytes(self.gpu, &vec![0; memory.bytes()])?;
-        self.kernels.copy((&memory, 2 * width), (&copy, 0), 2 * (rows - 1) * width)?;
+        self.kernels.copy(memory.at_byte(2 * width), copy.at_byte(0), 2 * (rows - 1) * width)?;
         let moved = read_halves(&memory, rows * width)?;
         let copied = read_halves(&copy, (rows - 1) * width)?;
         Ok(CheckOutcome::of(same_bits(&moved, &expected) && same_bits(&copied, &expected[width..])))
@@ -517,7 +528,7 @@ impl Tester<'_> {
         let out = Buffer::new(self.gpu, 16)?;
         for (larger, expected) in [(vec![999], 999), (vec![613, 517], 517), (vec![0], 0)] {
             larger.iter().for_each(|i| values[*i] = 2.0);
-            self.kernels.choose((&self.floats(&values)?, 0), values.len(), (&out, 4))?;
+            self.kernels.choose(self.floats(&values)?.at_value(0), values.len(), out.at_byte(4))?;
             larger.iter().for_each(|i| values[*i] = 0.0);
             if out.read(4, 4)? != u32::to_le_bytes(expected) {
                 return Ok(CheckOutcome::Differs);
@@ -535,7 +546,8 @@ impl Tester<'_> {
         for settings in [plain, filtered] {
             let expected = cumulative(&logits, settings);
             for unit in [0.1, 0.45, 0.83] {
-                self.kernels.draw((&buffer, 0), logits.len(), (settings, unit), (&out, 4))?;
+                let (logits, count) = (buffer.at_value(0), logits.len());
+                self.kernels.draw(DrawInput { logits, count, settings, unit }, out.at_byte(4))?;
                 let token = out.read(4, 4)?.try_into().map(u32::from_le_bytes).unwrap_or(u32::MAX) as usize;
                 let before = if token == 0 { 0.0 } else { expected.get(token - 1).copied().unwrap_or(1.0) };
                 let after = expected.get(token).copied().unwrap_or(0.0);
@@ -573,7 +585,7 @@ impl Tester<'_> {
         let memory = Buffer::with_bytes(self.gpu, &half_bytes(&cache))?;
         let sinks_buffer = (!sinks.is_empty()).then(|| self.floats(sinks)).transpose()?;
         let attend = |mask: &RowMask| -> Result<Vec<f32>> {
-            let space = AttentionSpace::new(self.gpu, mask, (queries, width), None)?;
+            let space = AttentionSpace::new(self.gpu, mask, queries, width, None)?;
             let out = Activations::new(self.gpu, mask.rows(), stride)?;
             let q = self.floats(&q[..mask.rows() * stride])?;
             let (q, cache, rows) = (&q, &memory, mask.rows());
@@ -592,7 +604,7 @@ impl Tester<'_> {
                 sinks,
                 gates,
             };
-            self.kernels.attention(shape, &space, &out, WRITE_FLOATS)?;
+            self.kernels.attention(shape, &space, out.written_as(Forms::FLOATS))?;
             out.floats.read_floats(0, rows * stride)
         };
         let together = attend(mask)?;
@@ -628,13 +640,13 @@ impl Tester<'_> {
         Codes::random(ROWS * k).write(&activations)?;
         let out = Buffer::new(self.gpu, 4 * ROWS * n)?;
         let (matrix, scaling) = (&matrix, Scaling::NONE);
-        let product = GpuProduct { matrix, bias: None, out: &out, offset: 0, stride: n, add: false, scaling };
+        let product = GpuProduct { matrix, bias: None, out: out.at_value(0), stride: n, add: false, scaling };
         let (from, to) = (Buffer::new(self.gpu, work.copy_bytes)?, Buffer::new(self.gpu, work.copy_bytes)?);
         // Products by their rows, and the copy, as no rows.
         let mut timer = PassTimer::new((0..=ROWS).collect());
         let mut time = |_, &rows: &usize| {
             let seconds = self.seconds(work, || match rows {
-                0 => self.kernels.copy((&from, 0), (&to, 0), work.copy_bytes),
+                0 => self.kernels.copy(from.at_byte(0), to.at_byte(0), work.copy_bytes),
                 rows => self.kernels.multiply(product, &activations, rows),
             });
             seconds.map(Some)

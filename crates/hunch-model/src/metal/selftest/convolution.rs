@@ -2,10 +2,10 @@
 
 use hunch_error::Result;
 
+use super::super::activations::{Activations, Forms};
 use super::super::convolution::GpuConvolution;
 use super::super::gpu::Buffer;
-use super::super::workspace::Activations;
-use super::checks::{ALL_FORMS, CheckOutcome, Tester};
+use super::checks::{CheckOutcome, Tester};
 use super::reference::{VALUE_BOUND, checked, near, noise};
 
 /// Earlier rows that a row reads.
@@ -38,7 +38,7 @@ impl Tester<'_> {
             width,
             reach: REACH,
         };
-        self.kernels.convolve(input, &out, ALL_FORMS)?;
+        self.kernels.convolve(input, out.written_as(Forms::ALL))?;
         let part = |row: usize, part: usize, channel: usize| f64::from(x[(3 * row + part) * width + channel]);
         let gated = |row: usize, channel: usize| part(row, 0, channel) * part(row, 2, channel);
         let read = |word: u32, channel: usize| match word as usize {

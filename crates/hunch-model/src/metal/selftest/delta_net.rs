@@ -4,11 +4,12 @@ use hunch_error::Result;
 use hunch_kernels::RowMask;
 use hunch_kernels::delta_net::{DeltaNode, DeltaShape};
 
+use super::super::activations::{Activations, Forms};
+use super::super::attention::{GpuAttention, Scoring};
 use super::super::delta_net::{DeltaSpace, DeltaSteps, DeltaVectors, GpuDeltaNet, GpuDeltaPlan};
 use super::super::gpu::Buffer;
-use super::super::kernels::{GpuAttention, Scoring};
-use super::super::workspace::{Activations, AttentionSpace};
-use super::checks::{ALL_FORMS, CheckOutcome, Tester};
+use super::super::workspace::AttentionSpace;
+use super::checks::{CheckOutcome, Tester};
 use super::reference::{
     AttentionCase, SUM_BOUND, VALUE_BOUND, attention_in_f64, checked, half_bytes, halves, near, noise,
     same_bits,
@@ -198,7 +199,7 @@ impl Tester<'_> {
             states: &layer.states,
             held: &layer.held,
         };
-        self.kernels.delta_net(net, (&plan, &space), &out, ALL_FORMS)?;
+        self.kernels.delta_net(net, &plan, &space, out.written_as(Forms::ALL))?;
         Ok(out)
     }
 
@@ -220,11 +221,11 @@ impl Tester<'_> {
             width,
             scoring,
             sinks: None,
-            gates: Some((&q_buffer, row)),
+            gates: Some(q_buffer.at_value(row)),
         };
-        let space = AttentionSpace::new(self.gpu, &mask, (queries, width), None)?;
+        let space = AttentionSpace::new(self.gpu, &mask, queries, width, None)?;
         let out = Activations::new(self.gpu, rows, row)?;
-        self.kernels.attention(input, &space, &out, ALL_FORMS)?;
+        self.kernels.attention(input, &space, out.written_as(Forms::ALL))?;
         let own: Vec<f32> = q.chunks_exact(2 * row).flat_map(|of_row| of_row[..row].to_vec()).collect();
         let gates = q.chunks_exact(2 * row).flat_map(|of_row| &of_row[row..]);
         let case = AttentionCase { queries, keys, width, capacity, scoring, sinks: &[] };

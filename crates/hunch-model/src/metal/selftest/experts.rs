@@ -3,11 +3,13 @@
 use hunch_error::Result;
 use hunch_kernels::WeightType;
 
-use super::super::experts::{ExpertInput, ExpertMatrix, ExpertProduct, ExpertShape, Routing};
+use super::super::activations::Activations;
+use super::super::experts::{
+    ExpertInput, ExpertMatrix, ExpertPass, ExpertProduct, ExpertShape, JoinInput, RouteInput, Routing,
+};
 use super::super::gpu::Buffer;
-use super::super::kernels::{GpuProduct, Scaling};
 use super::super::matrix::Matrix;
-use super::super::workspace::Activations;
+use super::super::multiply::{GpuProduct, Scaling, Store};
 use super::checks::{CheckOutcome, Tester};
 use super::reference::{Codes, SUM_BOUND, near, noise, random_matrix, same_bits};
 use crate::spec::{ExpertGroups, Experts, Weighting};
@@ -162,19 +164,34 @@ impl Tester<'_> {
         let (scores, distinct) = (self.floats(scores)?, Buffer::new(self.gpu, 4)?);
         let bias = bias.map(|bias| self.floats(bias)).transpose()?;
         let factors = factors.map(|factors| self.floats(factors)).transpose()?;
-        let of_choice = (bias.as_ref(), factors.as_ref());
-        self.kernels.route(&scores, of_choice, (rows, experts), &routing, (&distinct, 0))?;
+        let choice = RouteInput {
+            scores: &scores,
+            bias: bias.as_ref(),
+            factors: factors.as_ref(),
+            rows,
+            experts,
+            distinct: distinct.at_value(0),
+        };
+        self.kernels.route(choice, &routing)?;
         let (products, sums) =
             (self.floats(&vec![f32::NAN; entries * N])?, self.floats(&vec![1.0; rows * N])?);
         let gates = self.floats(&vec![f32::NAN; entries * 2 * N])?;
-        let alone = ExpertProduct { experts: &matrices[0], out: &products, offset: 0, stride: N };
+        let alone = ExpertProduct { experts: &matrices[0], out: products.at_value(0), stride: N };
         let half =
-            |i: usize| ExpertProduct { experts: &matrices[i], out: &gates, offset: i * N, stride: 2 * N };
+            |i: usize| ExpertProduct { experts: &matrices[i], out: gates.at_value(i * N), stride: 2 * N };
         for products in [&[alone][..], &[half(0), half(1)]] {
-            self.kernels.multiply_experts(products, (&x, ExpertInput::Rows), (rows, experts), &routing)?;
+            let pass = ExpertPass { x: &x, input: ExpertInput::Rows, rows, experts, routing: &routing };
+            self.kernels.multiply_experts(products, pass)?;
         }
-        let weights = ((!experts.scales_input).then_some(&routing.weights), experts.used);
-        self.kernels.join_experts(&products, weights, None, (rows, N), (&sums, None))?;
+        let outputs = JoinInput {
+            outputs: &products,
+            weights: (!experts.scales_input).then_some(&routing.weights),
+            used: experts.used,
+            shared: None,
+            rows,
+            width: N,
+        };
+        self.kernels.join_experts(outputs, &sums, Store::Replace)?;
         let chosen = routing.chosen.read(0, 4 * entries)?;
         Ok(Mixed {
             chosen: chosen.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id) as usize).collect(),
@@ -200,8 +217,7 @@ impl Tester<'_> {
             let product = GpuProduct {
                 matrix: &matrix,
                 bias: Some(&bias),
-                out: &out,
-                offset: 0,
+                out: out.at_value(0),
                 stride: N,
                 add: false,
                 scaling: Scaling::NONE,

@@ -10,10 +10,10 @@ use hunch_kernels::{RowMask, WeightType, Window, dequantise, random_blocks};
 
 use crate::candle_type::CandleType;
 
+use super::super::activations::Activations;
+use super::super::attention::Scoring;
 use super::super::gpu::Buffer;
-use super::super::kernels::Scoring;
 use super::super::packed::UNIT;
-use super::super::workspace::Activations;
 
 /// Bound of the error of a product or of attention, relative to the magnitudes summed.
 pub(super) const SUM_BOUND: f64 = 1e-5;

@@ -11,6 +11,8 @@
 // row do not depend on the other rows, nor on PAIRS.
 //
 // A window leaves out all keys but the first and the last ones of a row, a chunk all keys before it.
+// A dispatch takes some rows of a pass, so that the results of their spans fit into memory in a long context.
+//
 // The host defines HEAD, the width of a head, as 32, 64, 96, 128, 256 or 512.
 //
 // PAIRS is the number of pairs of a simdgroup, and 1, 2, 4 or 8.
@@ -29,7 +31,8 @@ struct Attention {
   uint leading;     // first keys that a row sees, whatever the window
   uint firsts;      // spans with first keys, before those that no row sees
   uint lasts;       // span after those that no row sees
-  uint rows;        // of the pass
+  uint rows;        // of the dispatch
+  uint first;       // row of the pass, before those of the dispatch
   uint block;       // rows of a threadgroup
   uint threads;     // of a threadgroup of the first kernel
   uint sinks;       // 1 if a score of each head takes part in the softmax and has no value
@@ -93,8 +96,8 @@ METAL_FUNC bool is_hidden(constant Attention& p, uint from, uint to, uint start)
     device float2* stats [[buffer(5)]], device float4* partial [[buffer(6)]], threadgroup uint4* scratch [[threadgroup(0)]],
     uint3 position [[threadgroup_position_in_grid]], uint index [[thread_index_in_threadgroup]],
     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
-  const uint span = position.x < p.firsts ? position.x : position.x - p.firsts + p.lasts, key_head = position.y, first_row = position.z * p.block;
-  const uint rows = min(p.block, p.rows - first_row), first = span * SPAN;
+  const uint span = position.x < p.firsts ? position.x : position.x - p.firsts + p.lasts, key_head = position.y, offset = position.z * p.block, first_row = p.first + offset;
+  const uint rows = min(p.block, p.rows - offset), first = span * SPAN;
   uint longest = 0, earliest = 0xffffffff;
   for (uint r = 0; r < rows; ++r) {
     const uint length = lengths[first_row + r];
@@ -209,7 +212,7 @@ METAL_FUNC bool is_hidden(constant Attention& p, uint from, uint to, uint start)
     // Nobody reads the spans of which a row sees no key.
     if (first >= length[b] || is_hidden(p, first, first + SPAN, start_of(p, length[b]))) continue;
     const uint head = key_head * p.group + (simdgroup * PAIRS + b) % p.group;
-    const uint to = ((first_row + pair_row[b]) * p.heads + head) * p.spans + span;
+    const uint to = ((offset + pair_row[b]) * p.heads + head) * p.spans + span;
     #pragma clang loop unroll(full)
     for (uint i = 0; i < VALUE_QUADS; ++i) {
       for (ushort step = VALUE_LANES; step < 32; step *= 2) out[b][i] = out[b][i] + simd_shuffle_xor(out[b][i], step);
@@ -227,7 +230,7 @@ kernel void combine(constant Attention& p [[buffer(0)]], device const uint* leng
                     device short2* sums [[buffer(7)]], device float* floats [[buffer(8)]], device const float* sinks [[buffer(9)]],
                     device const float* gates [[buffer(10)]],
                     uint2 position [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
-  const uint head = position.x, row = position.y, length = lengths[row], from = (row * p.heads + head) * p.spans;
+  const uint head = position.x, row = p.first + position.y, length = lengths[row], from = (position.y * p.heads + head) * p.spans;
   // The spans with its first keys, and those with its last ones.
   const uint start = start_of(p, length), firsts = (min(leading_of(p, start), start) + SPAN - 1) / SPAN, lasts = max(firsts, start / SPAN);
   const uint spans = firsts + (length + SPAN - 1) / SPAN - lasts;

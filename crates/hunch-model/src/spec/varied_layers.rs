@@ -12,20 +12,20 @@ use hunch_error::Result;
 /// The input of a layer is (norm(P x) + sqrt(width) * E[token]) / sqrt(2). P projects the scaled embeddings x of the
 /// tokens, and E is a table of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PerLayerEmbedding {
+pub struct LayerEmbeddingShape {
     /// Values of a token for each layer.
     pub width: usize,
 }
 
 /// Factor of the sum of the two parts of an input.
-pub(crate) const INPUT_SCALE: f32 = std::f32::consts::FRAC_1_SQRT_2;
+pub(crate) const LAYER_EMBEDDING_SCALE: f32 = std::f32::consts::FRAC_1_SQRT_2;
 
 /// Tensor name of the table of all layers' embeddings.
-pub const TABLE: &str = "per_layer_token_embd.weight";
+pub const LAYER_EMBEDDING_TABLE: &str = "per_layer_token_embd.weight";
 
 impl Reader<'_> {
     /// Reads the embeddings that layers have of their own. `None` if they have none.
-    pub(super) fn per_layer(&self, architecture: &Architecture) -> Result<Option<PerLayerEmbedding>> {
+    pub(super) fn layer_embedding(&self, architecture: &Architecture) -> Result<Option<LayerEmbeddingShape>> {
         let key = self.key("embedding_length_per_layer_input");
         match self.gguf.u32(&key) {
             None | Some(0) => Ok(None),
@@ -34,7 +34,7 @@ impl Reader<'_> {
             }
             Some(_) => {
                 let width = self.size("embedding_length_per_layer_input", 1 << 12)?;
-                Ok(Some(PerLayerEmbedding { width }))
+                Ok(Some(LayerEmbeddingShape { width }))
             }
         }
     }

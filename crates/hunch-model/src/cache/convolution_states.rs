@@ -16,6 +16,7 @@ use hunch_kernels::RowMask;
 
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
+use crate::metal::rows::RowMoves;
 use crate::spec::state::{OF_PASS, RING, STEP, places};
 
 /// Places of the rows of state of all layers with one.
@@ -32,7 +33,7 @@ pub(crate) struct StateRows {
 
 /// Rows that a pass reads and writes. The same for all layers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StatePlan {
+pub(crate) struct ConvolutionPlan {
     /// Rows of the pass.
     pub(crate) rows: usize,
     /// Earlier rows that a row reads.
@@ -44,7 +45,7 @@ pub(crate) struct StatePlan {
     pub(crate) words: Vec<u32>,
 }
 
-impl StatePlan {
+impl ConvolutionPlan {
     /// Number of no row and no place.
     pub(crate) const NONE: u32 = u32::MAX;
 
@@ -106,7 +107,7 @@ impl StateRows {
     ///
     /// # Errors
     /// [`Error::Internal`] if a row that the pass reads is not held.
-    pub(crate) fn plan(&mut self, mask: &RowMask) -> Result<StatePlan> {
+    pub(crate) fn plan(&mut self, mask: &RowMask) -> Result<ConvolutionPlan> {
         let (rows, reach) = (mask.rows(), self.reach);
         let cached = mask.slots() - rows;
         let first_kept = cached + rows.saturating_sub(OF_PASS);
@@ -118,7 +119,7 @@ impl StateRows {
         let is_overwritten =
             |place: usize| place < RING && (first_kept..cached + rows).any(|slot| slot % RING == place);
         let mut plan =
-            StatePlan { rows, reach, moves: Vec::new(), words: Vec::with_capacity(rows * (reach + 2)) };
+            ConvolutionPlan { rows, reach, moves: Vec::new(), words: Vec::with_capacity(rows * (reach + 2)) };
         for row in 0..rows {
             // A causal mask needs only the last slots, not all of a long pass.
             let own = cached + row;
@@ -129,7 +130,7 @@ impl StateRows {
                 before.chain(mask.visible_tail(row).filter(|&slot| slot != own)).collect()
             };
             earlier.drain(..earlier.len().saturating_sub(reach));
-            plan.words.extend(std::iter::repeat_n(StatePlan::NONE, reach - earlier.len()));
+            plan.words.extend(std::iter::repeat_n(ConvolutionPlan::NONE, reach - earlier.len()));
             for slot in earlier {
                 if slot >= cached {
                     plan.words.push((slot - cached) as u32);
@@ -148,7 +149,8 @@ impl StateRows {
                 plan.words.push((rows + place) as u32);
             }
             let ring = (own >= first_kept).then_some(own % RING);
-            let word = |place: Option<usize>| place.map_or(StatePlan::NONE, |place| (rows + place) as u32);
+            let word =
+                |place: Option<usize>| place.map_or(ConvolutionPlan::NONE, |place| (rows + place) as u32);
             plan.words.extend([word(ring), word(self.step_place(own))]);
         }
         (first_kept..cached + rows).for_each(|slot| self.ring[slot % RING] = Some(slot));
@@ -176,7 +178,7 @@ impl StateRows {
 }
 
 /// State of all layers with one.
-pub(crate) struct States {
+pub(crate) struct ConvolutionStates {
     rows: StateRows,
     /// Values of a row.
     width: usize,
@@ -190,7 +192,7 @@ enum StateMemory {
     Gpu(Buffer),
 }
 
-impl States {
+impl ConvolutionStates {
     /// Creates states without memory. `has_state` says which layers have one.
     pub(super) fn new(reach: usize, width: usize, has_state: impl Iterator<Item = bool>) -> Self {
         let memory = |has_state: bool| has_state.then(|| StateMemory::Host(Vec::new()));
@@ -226,7 +228,7 @@ impl States {
                 (memory, Some(kernels)) => {
                     let new = Buffer::with_floats(kernels.gpu(), &vec![0.0; values])?;
                     if let StateMemory::Gpu(old) = &*memory {
-                        kernels.copy((old, 0), (&new, 0), old.bytes())?;
+                        kernels.copy(old.at_byte(0), new.at_byte(0), old.bytes())?;
                     }
                     *memory = StateMemory::Gpu(new);
                 }
@@ -242,7 +244,7 @@ impl States {
     }
 
     /// See [`StateRows::plan`].
-    pub(super) fn plan(&mut self, mask: &RowMask) -> Result<StatePlan> {
+    pub(super) fn plan(&mut self, mask: &RowMask) -> Result<ConvolutionPlan> {
         self.rows.plan(mask)
     }
 
@@ -274,13 +276,14 @@ impl States {
     /// [`Error::Internal`] if a row is not held, or if the device fails.
     pub(super) fn keep(&mut self, base: usize, rows: &[usize], kernels: Option<&Arc<Kernels>>) -> Result<()> {
         let moves = self.rows.keep(base, rows)?;
-        let pairs =
-            kernels.filter(|_| !moves.is_empty()).map(|kernels| state_pairs(kernels, &moves)).transpose()?;
+        let on_gpu = kernels.filter(|_| !moves.is_empty());
+        let gpu_moves = on_gpu.map(|kernels| RowMoves::new(kernels.gpu(), &moves)).transpose()?;
         for memory in self.layers.iter_mut().flatten() {
-            match (memory, kernels, &pairs) {
+            match (memory, kernels, &gpu_moves) {
                 (StateMemory::Host(values), ..) => move_rows(values, &moves, self.width),
-                (StateMemory::Gpu(buffer), Some(kernels), Some(pairs)) => {
-                    kernels.copy_rows(buffer, 0, pairs, (moves.len(), 2 * self.width))?;
+                (StateMemory::Gpu(buffer), Some(kernels), Some(gpu_moves)) => {
+                    // Twice as many halves as floats.
+                    kernels.move_rows(buffer.at_byte(0), gpu_moves, 2 * self.width)?;
                 }
                 (StateMemory::Gpu(_), ..) => {}
             }
@@ -294,15 +297,6 @@ pub(crate) fn move_rows(values: &mut [f32], moves: &[(usize, usize)], width: usi
     for &(from, to) in moves {
         values.copy_within(from * width..(from + 1) * width, to * width);
     }
-}
-
-/// Returns pairs of places in a buffer of the GPU.
-///
-/// # Errors
-/// If the GPU has not enough memory.
-pub(crate) fn state_pairs(kernels: &Kernels, moves: &[(usize, usize)]) -> Result<Buffer> {
-    let words: Vec<u32> = moves.iter().flat_map(|&(from, to)| [from as u32, to as u32]).collect();
-    Buffer::with_words(kernels.gpu(), &words)
 }
 
 fn wrong_memory() -> Error {
