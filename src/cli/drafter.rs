@@ -187,7 +187,8 @@ fn train(args: &TrainArgs) -> Result<()> {
     if args.out.is_none() && !installed {
         writeln!(out, "The head in use accepts at least as many tokens, so it stays in use.")?;
     }
-    writeln!(out, "\nSaved to {}.\nTry it: hunch bench --head {0}", place.display())?;
+    let (named, shown) = (&args.data.target, place.display());
+    writeln!(out, "\nSaved to {shown}.\nTry it: hunch bench --target {named} --head {shown}")?;
     if args.data.json {
         let json = serde_json::json!({ "report": report, "in_use": in_use, "head": place });
         writeln!(out, "{json}")?;

@@ -272,6 +272,7 @@ fn error_code(error: &anyhow::Error) -> Option<ErrorCode> {
     error.downcast_ref::<CoreError>().map(|error| match error {
         CoreError::InvalidRequest(_) => ErrorCode::InvalidRequest,
         CoreError::ContextOverflow { .. } => ErrorCode::ContextOverflow,
+        CoreError::UnusableScores => ErrorCode::InvalidModelFile,
         CoreError::Model(error) => error.downcast_ref().map_or(ErrorCode::Internal, Error::code),
         _ => ErrorCode::Internal,
     })

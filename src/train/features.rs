@@ -4,6 +4,7 @@
 use candle_core::Tensor;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
+use hunch_model::spec::LogitScaling;
 
 use super::ops;
 use super::shards::{CollectedAnswer, Position, ShardStore, TrainingSet};
@@ -66,8 +67,10 @@ pub struct Frozen<'a> {
     pub vocabulary: Vec<TokenId>,
     /// Scale of the states.
     pub standard: Standard,
-    /// Rows of the target's output head, `[shortlist, n_embd]`.
+    /// Rows of the target's output head, times the factor of its logits, `[shortlist, n_embd]`.
     pub head: Tensor,
+    /// Bound of the target's logits.
+    pub cap: Option<f32>,
 }
 
 impl<'a> Frozen<'a> {
@@ -77,8 +80,10 @@ impl<'a> Frozen<'a> {
     /// If the target's file cannot be read.
     pub fn new(target: &'a TrainingTarget, vocabulary: Vec<TokenId>, standard: Standard) -> Result<Self> {
         let rows = target.rows.head_rows(&vocabulary)?;
+        let LogitScaling { factor, cap } = target.rows.logit_scaling();
+        let rows = rows.into_iter().map(|weight| factor * weight).collect();
         let head = ops::tensor(rows, &[vocabulary.len(), target.rows.n_embd], target.device())?;
-        Ok(Self { target, vocabulary, standard, head })
+        Ok(Self { target, vocabulary, standard, head, cap })
     }
 
     /// Returns mean and deviation of the final state.
@@ -102,7 +107,7 @@ impl<'a> Frozen<'a> {
     /// # Errors
     /// If the device fails.
     pub fn logits(&self, states: &Tensor) -> Result<Tensor> {
-        Ok(ops::linear(states, &self.head, None)?)
+        Ok(ops::soft_capped(&ops::linear(states, &self.head, None)?, self.cap)?)
     }
 
     /// Returns standardised states of rows, from the tap `first` on, `[rows, taps n]`.

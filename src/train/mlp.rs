@@ -21,8 +21,10 @@ pub struct Mlp {
     /// Deviation and mean of the final state, `[n]`.
     scale: Tensor,
     shift: Tensor,
-    /// Rows of the target's output head, `[shortlist, n]`.
+    /// Rows of the target's output head, times the factor of its logits, `[shortlist, n]`.
     head: Tensor,
+    /// Bound of the logits.
+    cap: Option<f32>,
 }
 
 impl Mlp {
@@ -32,7 +34,8 @@ impl Mlp {
     /// If the device fails.
     pub fn new(weights: &[Tensor], frozen: &Frozen<'_>) -> Result<Self> {
         let (shift, scale) = frozen.final_standard_tensors()?;
-        Ok(Self { vars: ops::trained(weights)?, scale, shift, head: frozen.head.clone() })
+        let (head, cap) = (frozen.head.clone(), frozen.cap);
+        Ok(Self { vars: ops::trained(weights)?, scale, shift, head, cap })
     }
 
     /// Returns the weights before the first step: the ridge regression, and a feed-forward block that adds nothing.
@@ -73,14 +76,15 @@ impl Mlp {
 
     /// Returns the logits of the shortlist after final states, `[rows, shortlist]`.
     fn scores(&self, states: &Tensor) -> CandleResult<Tensor> {
-        linear(states, &self.head, None)
+        ops::soft_capped(&linear(states, &self.head, None)?, self.cap)
     }
 
     /// Returns the mean cross entropy between the target's distribution over the shortlist and the head's, in nats,
     /// and its gradients.
     ///
     /// `states` are the target's true final states, `[rows, n]`. The output head is frozen, so its product stays out of
-    /// autograd. The gradient of the loss for the predicted states, (q - p) W / rows, is written out.
+    /// autograd. The gradient of the loss for the predicted states, (q - p) W / rows, is written out. A bound of the
+    /// logits multiplies q - p by its own derivative.
     fn gradients_at(&self, inputs: &Tensor, states: &Tensor) -> CandleResult<(f64, GradStore)> {
         let predicted = self.predict(inputs)?;
         let (loss, gradient) = self.loss(&predicted.detach(), states)?;
@@ -91,8 +95,9 @@ impl Mlp {
     fn loss(&self, predicted: &Tensor, states: &Tensor) -> CandleResult<(f64, Tensor)> {
         let rows = predicted.dim(0)?;
         let weights = Tensor::full(1.0 / rows as f32, (rows, 1), predicted.device())?;
-        let (loss, gradient) =
-            ops::soft_cross_entropy(&self.scores(predicted)?, &self.scores(states)?, &weights)?;
+        let scores = self.scores(predicted)?;
+        let (loss, gradient) = ops::soft_cross_entropy(&scores, &self.scores(states)?, &weights)?;
+        let gradient = ops::through_soft_cap(&gradient, &scores, self.cap)?;
         Ok((loss, gradient.matmul(&self.head)?))
     }
 }
@@ -137,26 +142,28 @@ mod tests {
     use super::*;
 
     /// A network of width 8 with a feed-forward block of 12, and 3 rows of inputs and states.
-    fn small() -> (Mlp, Tensor, Tensor) {
+    fn small(cap: Option<f32>) -> (Mlp, Tensor, Tensor) {
         let mut random = check::random(5);
         let weights =
             [&[8, 24][..], &[8], &[8], &[12, 8], &[12, 8], &[8, 12]].map(|shape| random(shape, 1.0));
         let (scale, shift, head) = (random(&[8], 2.0), random(&[8], 1.0), random(&[20, 8], 3.0));
-        let network = Mlp { vars: ops::trained(&weights).unwrap(), scale, shift, head };
+        let network = Mlp { vars: ops::trained(&weights).unwrap(), scale, shift, head, cap };
         (network, random(&[3, 24], 2.0), random(&[3, 8], 2.0))
     }
 
     #[test]
     fn gradients_match_finite_differences() {
-        let (network, inputs, states) = small();
-        let (_, grads) = network.gradients_at(&inputs, &states).unwrap();
-        let loss = || network.loss(&network.predict(&inputs).unwrap(), &states).unwrap().0;
-        check::assert_gradients(network.vars(), &NAMES.map(str::to_owned), &grads, &loss);
+        for cap in [None, Some(6.0)] {
+            let (network, inputs, states) = small(cap);
+            let (_, grads) = network.gradients_at(&inputs, &states).unwrap();
+            let loss = || network.loss(&network.predict(&inputs).unwrap(), &states).unwrap().0;
+            check::assert_gradients(network.vars(), &NAMES.map(str::to_owned), &grads, &loss);
+        }
     }
 
     #[test]
     fn loss_is_least_at_the_targets_own_states() {
-        let (network, inputs, states) = small();
+        let (network, inputs, states) = small(None);
         let (least, gradient) = network.loss(&states, &states).unwrap();
         let most = gradient.abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
         assert!(most < 1e-6, "{most}");

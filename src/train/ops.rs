@@ -138,6 +138,24 @@ pub fn soft_cross_entropy(logits: &Tensor, target: &Tensor, weights: &Tensor) ->
     Ok((-f64::from(loss), gradient.detach()))
 }
 
+/// Bounds logits: `cap * tanh(logits / cap)`.
+///
+/// # Errors
+/// If the device fails.
+pub fn soft_capped(logits: &Tensor, cap: Option<f32>) -> Result<Tensor> {
+    let Some(cap) = cap.map(f64::from) else { return Ok(logits.clone()) };
+    (logits / cap)?.tanh()? * cap
+}
+
+/// Returns the gradient for logits before [`soft_capped`], from that for the bounded ones: times 1 - (bounded / cap)^2.
+///
+/// # Errors
+/// If the device fails.
+pub fn through_soft_cap(gradient: &Tensor, bounded: &Tensor, cap: Option<f32>) -> Result<Tensor> {
+    let Some(cap) = cap.map(f64::from) else { return Ok(gradient.clone()) };
+    gradient * (bounded / cap)?.sqr()?.affine(-1.0, 1.0)?
+}
+
 /// Copies f32 values to a tensor.
 ///
 /// # Errors

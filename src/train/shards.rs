@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -290,8 +290,11 @@ impl ShardStore {
     /// Adds an answer, and writes a shard if there are enough.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// [`Refusal::StatesNotFinite`] if its states are not. As [`flush`](Self::flush).
     pub fn push(&mut self, answer: CollectedAnswer) -> Result<()> {
+        if !answer.states.iter().all(|state| state.is_finite()) {
+            return Err(Refusal::StatesNotFinite.into());
+        }
         self.pending.push(answer);
         let rows: usize = self.pending.iter().map(|answer| answer.next.len()).sum();
         if rows >= SHARD_ROWS || self.flushed.elapsed() >= FLUSH_EVERY {
@@ -394,7 +397,8 @@ impl ShardStore {
     /// Reads an answer.
     ///
     /// # Errors
-    /// [`Error::Io`] if its shard cannot be read.
+    /// [`Error::Io`] if its shard cannot be read. [`Refusal::DamagedShard`] if the shard is damaged. It is removed, so
+    /// that the next run writes its answers again.
     pub fn read(&self, entry: &AnswerEntry) -> Result<CollectedAnswer> {
         let DataOrigin { n_embd, n_vocab, ref taps, .. } = self.index.origin;
         let width = taps.len() * n_embd;
@@ -402,6 +406,10 @@ impl ShardStore {
         self.with_shard(entry, |shard| {
             let next = shard.tokens("next", at, rows, n_vocab)?;
             let states = shard.values("states", at, rows, width, f16::from_le_bytes)?;
+            // Those that were collected are.
+            if !states.iter().all(|state| state.is_finite()) {
+                return Err(ErrorKind::InvalidData.into());
+            }
             let prompt_ids = match prompt_at {
                 Some((at, count)) => shard.tokens("prompts", at, count, n_vocab)?,
                 None => Vec::new(),
@@ -439,7 +447,16 @@ impl ShardStore {
             Entry::Occupied(shard) => Ok(shard.into_mut()),
             Entry::Vacant(vacant) => OpenShard::open(&path).map(|shard| vacant.insert(shard)),
         };
-        shard.and_then(read).map_err(|source| Error::Io { action: "read", path, source })
+        shard.and_then(read).map_err(|source| {
+            if !matches!(source.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) {
+                return Error::Io { action: "read", path, source };
+            }
+            open.remove(&entry.shard);
+            match std::fs::remove_file(&path) {
+                Ok(()) => Refusal::DamagedShard { path }.into(),
+                Err(source) => Error::Io { action: "remove the damaged file", path, source },
+            }
+        })
     }
 
     fn path(&self, number: usize) -> PathBuf {
@@ -480,7 +497,7 @@ fn read_index(folder: &Path) -> Result<Option<Index>> {
     let path = folder.join(INDEX);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(Error::Io { action: "read", path, source }),
     };
     serde_json::from_str(&text).map(Some).map_err(|error| {
@@ -536,7 +553,7 @@ impl OpenShard {
         let len = u64::from_le_bytes(len);
         let size = file.metadata()?.len();
         if len > size {
-            return Err(std::io::ErrorKind::InvalidData.into());
+            return Err(ErrorKind::InvalidData.into());
         }
         let mut header = vec![0; len as usize];
         file.read_exact(&mut header)?;
@@ -555,7 +572,7 @@ impl OpenShard {
         let tokens = self.values(name, at, count, 1, u32::from_le_bytes)?;
         match tokens.iter().all(|&token| (token as usize) < n_vocab) {
             true => Ok(tokens),
-            false => Err(std::io::ErrorKind::InvalidData.into()),
+            false => Err(ErrorKind::InvalidData.into()),
         }
     }
 
@@ -568,12 +585,12 @@ impl OpenShard {
         width: usize,
         parse: fn([u8; N]) -> T,
     ) -> std::io::Result<Vec<T>> {
-        let info = self.header.info(name).ok_or(std::io::ErrorKind::InvalidData)?;
+        let info = self.header.info(name).ok_or(ErrorKind::InvalidData)?;
         let (from, to) = info.data_offsets;
         let bytes = |rows: usize| rows.saturating_mul(width * N);
         let (start, len) = (bytes(at), bytes(rows));
         if start.saturating_add(len) > to - from {
-            return Err(std::io::ErrorKind::InvalidData.into());
+            return Err(ErrorKind::InvalidData.into());
         }
         self.file.seek(SeekFrom::Start(self.start + (from + start) as u64))?;
         let mut bytes = vec![0; len];

@@ -706,9 +706,10 @@ fn run_reports_a_failing_draft_and_still_answers() {
     let models = data.path().join("models");
     std::fs::create_dir(&models).unwrap();
     Tiny::default().write(&models, "target");
-    let norm = "output_norm.weight";
-    let broken = Tiny { layers: 1, ..Tiny::default() }.writer().without(norm);
-    let broken = broken.tensor(norm, &[WIDTH], GgmlDType::F32, &[f32::NAN; WIDTH]);
+    // The values of vectors are checked when a model is loaded, those of matrices show in its scores.
+    let matrix = "blk.0.attn_output.weight";
+    let broken = Tiny { layers: 1, ..Tiny::default() }.writer().without(matrix);
+    let broken = broken.tensor(matrix, &[WIDTH, WIDTH], GgmlDType::F32, &[f32::NAN; WIDTH * WIDTH]);
     std::fs::write(models.join("broken.gguf"), broken.bytes()).unwrap();
     let run = |method: &str, rest: &[&str]| {
         let fixed = ["run", "hello hello", "--target", "target", "--draft", "broken", "--max-draft", "3"];
@@ -727,6 +728,26 @@ fn run_reports_a_failing_draft_and_still_answers() {
     }
     let words = text(&run("draft-model", &[]).stdout);
     assert!(words.contains("draft-model failed and was disabled for the rest of the answer"), "{words}");
+}
+
+#[test]
+fn damaged_weights_are_named_as_such() {
+    let data = tempfile::tempdir().unwrap();
+    let models = data.path().join("models");
+    std::fs::create_dir(&models).unwrap();
+    let write = |name: &str, tensor: &str, shape: &[usize]| {
+        let values = vec![f32::NAN; shape.iter().product()];
+        let writer = Tiny::default().writer().without(tensor);
+        let bytes = writer.tensor(tensor, shape, GgmlDType::F32, &values).bytes();
+        std::fs::write(models.join(format!("{name}.gguf")), bytes).unwrap();
+    };
+    write("matrix", "blk.0.attn_output.weight", &[WIDTH, WIDTH]);
+    write("vector", "output_norm.weight", &[WIDTH]);
+    let stderr = |target: &str| text(&hunch(data.path(), &["run", "hello", "--target", target]).stderr);
+    let (of_matrix, of_vector) = (stderr("matrix"), stderr("vector"));
+    assert!(of_matrix.contains("scores are not numbers"), "{of_matrix}");
+    assert!(of_vector.contains("output_norm.weight contains NaN"), "{of_vector}");
+    assert!(!of_matrix.contains("defect in Hunch") && !of_vector.contains("defect in Hunch"));
 }
 
 #[test]

@@ -189,4 +189,13 @@ fn damaged_heads_are_refused() {
         bytes[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
     });
     assert!(not_a_number.contains("NaN"), "{not_a_number}");
+    // Matrices are 8-bit blocks of a scale and 32 weights. A product of 8-bit rows would take the last one for zeros.
+    let gguf = WeightFile::open(&shipped()).unwrap().gguf().clone();
+    for name in ["ffn_down.weight", "fc.weight", "next.ffn_up.weight"] {
+        let start = gguf.tensors[name].range.start;
+        let error = damaged(name, &|bytes| {
+            bytes[start..start + 2].copy_from_slice(&half::f16::NAN.to_le_bytes());
+        });
+        assert!(error.contains("NaN"), "{name}: {error}");
+    }
 }

@@ -84,6 +84,29 @@ fn logits_match_a_reference_in_double_precision() {
     }
 }
 
+/// Heads that score with the target's matrix have its factor of logits too. Those with a matrix of their own do not.
+#[test]
+fn scores_of_the_targets_matrix_are_scaled_as_its_logits() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |architecture| {
+        Tiny { architecture, ..tiny_heads::target() }.write(folder.path(), &format!("of-{architecture}"))
+    };
+    // The weights are the same. Logits of the second are divided by 3.
+    let (plain, scaled) = (write("llama"), write("granite"));
+    let text = &cases()[0].text;
+    for (format, factor) in [(Format::Eagle1, 3.0), (Format::DFlash, 3.0), (Format::Medusa, 1.0)] {
+        let path = format.write(folder.path());
+        let (mut head, mut decoder) = open(&path, &plain).unwrap();
+        let features = features(&head, &mut decoder, text);
+        let expected = head.logits(&features, &text[1..]).unwrap();
+        let (mut head, _) = open(&path, &scaled).unwrap();
+        let found = head.logits(&features, &text[1..]).unwrap();
+        for (found, expected) in found.iter().zip(&expected).filter(|(_, expected)| expected.is_finite()) {
+            assert!((factor * found - expected).abs() < 1e-4 * expected.abs().max(1.0), "{found} {expected}");
+        }
+    }
+}
+
 /// Every place of the block, after rows that earlier rounds accepted, and after a rollback. A block leaves nothing behind.
 #[test]
 fn blocks_of_several_rounds_match_the_reference() {

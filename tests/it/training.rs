@@ -26,7 +26,7 @@ use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::model::{LanguageModel, LogitRows, PassInput, Rows};
 use hunch_core::sample::SamplingParams;
-use hunch_error::Error;
+use hunch_error::{Error, Refusal};
 use hunch_library::Places;
 use hunch_model::decoder::Decoder;
 use hunch_model::device::DeviceChoice;
@@ -316,6 +316,34 @@ fn failed_write_of_a_shard_loses_nothing() {
     assert_eq!(answers(&store, 100), before);
     place.collect(&mut store, &small(), 200);
     assert!(store.training_tokens() >= 200);
+}
+
+/// A file of unchanged size whose bytes are wrong is found when it is read.
+#[test]
+fn damaged_shards_are_removed_and_written_again() {
+    let place = TrainingFixture::new();
+    let mut store = place.store("data");
+    place.collect(&mut store, &small(), 100);
+    let expected = answers(&store, 100);
+    drop(store);
+    let shard = place.path("data").join("shard-00000.safetensors");
+    let whole = std::fs::read(&shard).unwrap();
+    let states = whole.len() - whole.len() / 4;
+    for (damaged, value) in [(8..16, 0u8), (states..states + 2_000, 0xff)] {
+        let mut bytes = whole.clone();
+        bytes[damaged].fill(value);
+        std::fs::write(&shard, bytes).unwrap();
+        let store = place.store("data");
+        let entries = store.training_set(100).answers;
+        let error = entries.iter().find_map(|entry| store.read(entry).err()).expect("an answer is damaged");
+        assert!(matches!(error, Error::Refused(Refusal::DamagedShard { .. })), "{error}");
+        assert!(!shard.exists());
+        drop(store);
+        let mut store = place.store("data");
+        place.collect(&mut store, &small(), 100);
+        assert_eq!(answers(&store, 100), expected);
+        store.flush().unwrap();
+    }
 }
 
 /// Prompts are not in data of before, and a damaged index may lack anything.

@@ -28,6 +28,9 @@ pub enum Error {
     /// The format of the answer allows none of the tokens that the model can choose.
     #[error("The answer cannot continue in the required format: none of the model's tokens fits here.")]
     NothingAllowed,
+    /// All scores of a model are NaN or minus infinity.
+    #[error("The model's scores are not numbers. Its file may be damaged: download it again.")]
+    UnusableScores,
     /// A model or proposer failed.
     #[error(transparent)]
     Model(ModelError),

@@ -393,6 +393,8 @@ impl From<hunch_core::error::Error> for Error {
                 Ok(ours) => *ours,
                 Err(other) => Self::Internal(other.to_string()),
             },
+            Core::UnusableScores => Refusal::UnusableScores.into(),
+            Core::NothingAllowed => Refusal::NothingFitsFormat.into(),
             Core::Internal(reason) => Self::Internal(reason),
             other => Self::Internal(other.to_string()),
         }

@@ -27,7 +27,7 @@ use hunch_core::model::{LogitRows, PassOutput, Rows, VocabSubset};
 use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
-use hunch_kernels::activation::{rms_norm, scale, soft_cap};
+use hunch_kernels::activation::{rms_norm, scale};
 use hunch_kernels::matmul::{BLOCK_ROWS, Input, Product, multiply, multiply_blocks};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
@@ -116,12 +116,7 @@ impl CpuExecutor {
         } else {
             products(threads, h, quantised, [(head, &mut logits)], false)?;
         }
-        if spec.logit_scale != 1.0 {
-            scale(&mut logits, spec.logit_scale);
-        }
-        if let Some(cap) = spec.logit_softcap {
-            soft_cap(&mut logits, cap);
-        }
+        spec.logit_scaling().apply(&mut logits);
         Ok(Rows::new(spec.n_vocab, logits))
     }
 

@@ -36,7 +36,8 @@ mod write;
 use std::path::{Path, PathBuf};
 
 use hunch_core::model::LanguageModel;
-use hunch_core::propose::head::Head;
+use hunch_core::propose::Proposer;
+use hunch_core::propose::head::{DraftHead, Head};
 use hunch_error::{Error, Refusal, Result};
 use sha2::{Digest, Sha256};
 
@@ -346,19 +347,46 @@ pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: 
         let name = target_name(gguf).unwrap_or_else(|| "another model".into());
         return Err(Refusal::HeadOfOther { name }.into());
     }
-    match gguf.require_str(KIND)? {
-        MLP => Ok(Head::new(Box::new(MlpHead::load(head, target, decoder, compute)?))),
+    head.check_finite()?;
+    let loaded: Box<dyn DraftHead> = match gguf.require_str(KIND)? {
+        MLP => Box::new(MlpHead::load(head, target, decoder, compute)?),
         MEDUSA => {
             let spec = ModelSpec::from_gguf(target.gguf())?;
             let network = Medusa::load_own(head, &spec, compute.threads())?;
             let parts = TargetParts { file: target, decoder, spec, compute };
-            Ok(Head::new(Box::new(LastStateHead::new(network, &parts)?)))
+            Box::new(LastStateHead::new(network, &parts)?)
         }
-        kind => Err(Error::UnsupportedModel {
-            path: gguf.path.clone(),
-            reason: format!("heads of the kind \"{kind}\" are not supported"),
-        }),
+        kind => {
+            let reason = format!("heads of the kind \"{kind}\" are not supported");
+            return Err(Error::UnsupportedModel { path: gguf.path.clone(), reason });
+        }
+    };
+    checked(Head::new(loaded), target, &gguf.path)
+}
+
+/// Returns a loaded head if it can score tokens. Weights that are not finite show in the scores of any row.
+///
+/// # Errors
+/// [`Refusal::DamagedHead`] if they do.
+fn checked(head: Head, target: &WeightFile, path: &Path) -> Result<Head> {
+    let ModelSpec { n_embd, n_vocab, .. } = ModelSpec::from_gguf(target.gguf())?;
+    // A fork, so that the head itself has read nothing.
+    let mut probe = head.fork();
+    let states = vec![vec![1.0; n_embd]; head.taps().len()];
+    let is_usable = |scores: &[f32]| {
+        let is_score = |score: &f32| score.is_finite() || *score == f32::NEG_INFINITY;
+        scores.len() == n_vocab && scores.iter().all(is_score) && scores.iter().any(|score| score.is_finite())
+    };
+    // A head with a cache has the same weights for each token but the first.
+    let depths = if head.has_cache() { head.max_depth().min(2) } else { head.max_depth() };
+    for depth in 0..depths {
+        let scores = if depth == 0 { probe.logits(&states, &[0])? } else { probe.next_logits(0)? };
+        if !is_usable(&scores) {
+            let detail = "it computes scores that are not finite".into();
+            return Err(Refusal::DamagedHead { path: path.into(), detail }.into());
+        }
     }
+    Ok(head)
 }
 
 /// Returns the SHA-256 of the target's output norm, by which a head names its target.

@@ -22,7 +22,7 @@ use architectures::{ARCHITECTURES, Architecture, EXPERTS_WITHOUT_HEAD_NORMS};
 pub use delta_net::{DeltaNet, HeadOrder};
 pub use experts::{ExpertGroups, Experts, Weighting};
 use hunch_error::Result;
-use hunch_kernels::activation::Activation;
+use hunch_kernels::activation::{Activation, scale, soft_cap};
 pub use layers::{KeyHeads, LayerRope, LayerSpec, Mixer};
 pub use mtp::MtpLayers;
 pub(crate) use mtp::runs_mtp;
@@ -30,6 +30,30 @@ use reader::Reader;
 pub use state::STEP as STATE_STEP;
 pub(crate) use varied_layers::LAYER_EMBEDDING_SCALE;
 pub use varied_layers::{LAYER_EMBEDDING_TABLE, LayerEmbeddingShape};
+
+/// Factor and bound of logits: a product z of the output head becomes `cap * tanh(factor * z / cap)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogitScaling {
+    /// Factor of the product.
+    pub factor: f32,
+    /// Bound, or `None` for none.
+    pub cap: Option<f32>,
+}
+
+impl LogitScaling {
+    /// Leaves products as they are, such as those of a head with a matrix of its own.
+    pub const NONE: Self = Self { factor: 1.0, cap: None };
+
+    /// Turns products into logits, in place.
+    pub fn apply(self, products: &mut [f32]) {
+        if self.factor != 1.0 {
+            scale(products, self.factor);
+        }
+        if let Some(cap) = self.cap {
+            soft_cap(products, cap);
+        }
+    }
+}
 
 /// Pairing of head elements by the rotary position embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -346,6 +370,11 @@ impl ModelSpec {
     pub(crate) fn scales_queries(&self, layer: usize) -> bool {
         let rotated = self.layers[layer].rope != LayerRope::None;
         self.query_temperature.is_some_and(|temperature| !(temperature.unrotated_only && rotated))
+    }
+
+    /// Returns what turns products of the output head into logits.
+    pub fn logit_scaling(&self) -> LogitScaling {
+        LogitScaling { factor: self.logit_scale, cap: self.logit_softcap }
     }
 
     /// Returns the activation of gates, of dense networks and embeddings of layers.

@@ -378,11 +378,33 @@ impl WeightFile {
     /// Loads a tensor as f32 onto a device.
     ///
     /// # Errors
-    /// If the tensor is missing or has another shape.
+    /// If the tensor is missing, has another shape or contains a value that is not finite.
     pub(crate) fn values(&self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor> {
         let info = self.info(name, shape)?;
-        let bytes = self.tensor_bytes(info, 0..info.range.len())?;
-        Ok(Tensor::from_vec(dequantise(info.dtype, bytes)?, shape, device)?)
+        let values = dequantise(info.dtype, self.tensor_bytes(info, 0..info.range.len())?)?;
+        self.check_values(name, &values)?;
+        Ok(Tensor::from_vec(values, shape, device)?)
+    }
+
+    /// Reads all tensors, and checks that their values are finite. For small files.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModelFile`] if a value is not finite, and the errors of reading.
+    pub(crate) fn check_finite(&self) -> Result<()> {
+        const BLOCKS: usize = 1 << 15;
+        for (name, info) in &self.gguf().tensors {
+            for from in (0..info.range.len()).step_by(BLOCKS * info.dtype.type_size()) {
+                let to = info.range.len().min(from + BLOCKS * info.dtype.type_size());
+                self.check_values(name, &dequantise(info.dtype, self.tensor_bytes(info, from..to)?)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_values(&self, name: &str, values: &[f32]) -> Result<()> {
+        let Some(value) = values.iter().find(|value| !value.is_finite()) else { return Ok(()) };
+        let reason = format!("{name} contains {value}");
+        Err(Error::InvalidModelFile { path: self.gguf().path.clone(), reason })
     }
 
     /// Loads a linear layer onto a device, with its bias if the model has one.

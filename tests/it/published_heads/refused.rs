@@ -74,6 +74,15 @@ fn damaged_and_unknown_heads_are_refused() {
     let change = |format, change: &dyn Fn(&mut TinyHead)| refused(format, &target, change);
     for (why, error) in [
         (
+            "must be a list of layers",
+            refused(Format::Speculators, &target, set("eagle_aux_hidden_state_layer_ids", json!("1, 3"))),
+        ),
+        (
+            "must be true or false",
+            refused(Format::Speculators, &target, set("norm_before_residual", json!(1))),
+        ),
+        ("not finite", refused(Format::Eagle3, &target, set("rope_theta", json!(1e-300)))),
+        (
             "norm.weight contains NaN",
             change(Format::Eagle3, &|head| floats(head, "norm.weight", |w| w[3] = f32::NAN)),
         ),

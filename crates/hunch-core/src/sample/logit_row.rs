@@ -64,10 +64,7 @@ impl<'a> LogitRow<'a> {
         if self.max > f32::NEG_INFINITY {
             return Ok(());
         }
-        Err(Error::Internal(
-            "the model gave no usable score for any token (all are NaN or minus infinity); its file may be damaged"
-                .into(),
-        ))
+        Err(Error::UnusableScores)
     }
 
     /// Caps the maximum, so that a logit of +infinity does not turn differences into NaN.

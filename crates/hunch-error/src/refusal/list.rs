@@ -149,6 +149,15 @@ refusals! {
          give prompts with --from."
     )]
     NoUserTurn,
+    /// All scores of the target are NaN or minus infinity.
+    #[error("The model's scores are not numbers, so no token can be chosen. Its file may be damaged: download it again.")]
+    UnusableScores,
+    /// The format of the answer allows no token that the model can choose.
+    #[error(
+        "The answer cannot continue in the required format: none of the model's tokens fits here. Change the format, or \
+         answer again."
+    )]
+    NothingFitsFormat,
     /// A path to import is a folder, a pipe or a device.
     #[error("{} is not a regular file. Nothing was added. Choose another file.", path.display())]
     NotAFile {
@@ -475,6 +484,12 @@ refusals! {
     OtherTrainingData {
         /// The folder.
         folder: PathBuf,
+    },
+    /// A shard of training data was damaged, and its file has been removed.
+    #[error("{} was damaged and has been removed. Start again: its answers are written again.", path.display())]
+    DamagedShard {
+        /// The file.
+        path: PathBuf,
     },
     /// The index of training data is damaged.
     #[error("{} is damaged: {detail}. Delete {} to start over.", path.display(), folder.display())]

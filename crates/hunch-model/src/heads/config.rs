@@ -142,8 +142,8 @@ impl Config {
             n_draft_vocab: Entries { layer: config, file: ConfigFile(file) }
                 .size("draft_vocab_size", 1 << 24)?,
             taps: entries.taps(config)?,
-            norm_before_residual: flag(config, "norm_before_residual"),
-            norm_output: flag(config, "norm_output"),
+            norm_before_residual: entries.file.flag(config, "norm_before_residual")?,
+            norm_output: entries.file.flag(config, "norm_output")?,
             target: target_name(config),
         })
     }
@@ -176,10 +176,6 @@ pub(super) fn target_name(config: &Value) -> Option<String> {
     (!short.is_empty()).then_some(short)
 }
 
-fn flag(config: &Value, name: &str) -> bool {
-    config.get(name).and_then(Value::as_bool).unwrap_or(false)
-}
-
 /// File of a configuration, by which errors name it.
 #[derive(Clone, Copy)]
 pub(super) struct ConfigFile<'a>(pub(super) &'a Path);
@@ -191,6 +187,18 @@ impl ConfigFile<'_> {
 
     pub(super) fn unsupported(self, reason: String) -> Error {
         Error::UnsupportedModel { path: self.0.to_path_buf(), reason }
+    }
+
+    /// Returns a flag, which is `false` if it is not stated.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModelFile`] if it is neither true nor false.
+    fn flag(self, config: &Value, name: &str) -> Result<bool> {
+        match config.get(name).filter(|value| !value.is_null()) {
+            None => Ok(false),
+            Some(Value::Bool(value)) => Ok(*value),
+            Some(other) => Err(self.invalid(format!("{name} is {other}, but it must be true or false"))),
+        }
     }
 
     /// Returns a whole number within bounds. `name` is that of its entry.
@@ -290,13 +298,18 @@ impl Entries<'_> {
     /// is read.
     fn taps(&self, config: &Value) -> Result<Option<Vec<usize>>> {
         const NAME: &str = "eagle_aux_hidden_state_layer_ids";
-        let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned();
-        let (list, shift) =
-            match (list(config.get("eagle_config").and_then(|own| own.get(NAME))), list(config.get(NAME))) {
-                (Some(outputs), _) => (outputs, 0),
-                (None, Some(inputs)) => (inputs, 1),
-                (None, None) => return Ok(None),
-            };
+        let list = |value: Option<&Value>| -> Result<_> {
+            let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+            let not_a_list =
+                || self.file.invalid(format!("{NAME} is {value}, but it must be a list of layers"));
+            value.as_array().cloned().ok_or_else(not_a_list).map(Some)
+        };
+        let own = config.get("eagle_config").and_then(|own| own.get(NAME));
+        let (list, shift) = match (list(own)?, list(config.get(NAME))?) {
+            (Some(outputs), _) => (outputs, 0),
+            (None, Some(inputs)) => (inputs, 1),
+            (None, None) => return Ok(None),
+        };
         let tap = |value: &Value| {
             let layer = value.as_u64().and_then(|layer| usize::try_from(layer).ok());
             layer

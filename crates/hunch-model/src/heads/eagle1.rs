@@ -18,6 +18,7 @@ use super::config::Config;
 use super::eagle::{Fused, Fusion, States};
 use super::linear::{Linear, product, target_head, vector};
 use super::target_parts::TargetParts;
+use crate::spec::LogitScaling;
 use crate::tensor_names::output_norm;
 
 /// Fusion and scores of EAGLE-1.
@@ -28,6 +29,8 @@ pub(super) struct Eagle1 {
     output_norm: Vec<f32>,
     output_eps: f32,
     head: WeightMatrix,
+    /// Scaling of the target's logits.
+    scaling: LogitScaling,
     bytes: usize,
 }
 
@@ -55,6 +58,7 @@ impl Eagle1 {
             output_norm: vector(target.file, output_norm(target.file), n)?,
             output_eps: spec.rms_eps as f32,
             head: target_head(target.file, target.decoder, spec, threads)?,
+            scaling: spec.logit_scaling(),
             bytes,
         })
     }
@@ -87,6 +91,7 @@ impl Fusion for Eagle1 {
     fn score(&self, threads: &Threads, x: &[f32], quantised: &mut QuantisedRows) -> (Vec<f32>, Vec<f32>) {
         let mut logits = vec![0.0; x.len() / self.output_norm.len() * self.head.rows()];
         product(threads, x, quantised, &self.head, None, &mut logits, false);
+        self.scaling.apply(&mut logits);
         (logits, x.to_vec())
     }
 

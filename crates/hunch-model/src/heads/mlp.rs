@@ -6,7 +6,7 @@
 //! ```text
 //! x = fc [f; n(s_1); n(s_2); n(s_3); n(e)]
 //! x = x + down (silu(gate y) * up y),   y = RMS norm of x
-//! logits = rows of the target's output head * (x * out_scale + out_shift)
+//! logits = rows of the target's output head * (x * out_scale + out_shift), scaled and bounded as the target's
 //! ```
 //!
 //! A head that drafts several tokens has a second step, which it repeats. x' is the x of the step before, and e the
@@ -37,7 +37,7 @@ use super::vocabulary::{numbers, own_vocabulary};
 use crate::decoder::Decoder;
 use crate::device::Compute;
 use crate::gguf::Gguf;
-use crate::spec::ModelSpec;
+use crate::spec::{LogitScaling, ModelSpec};
 use crate::tensor_names::output_norm;
 use crate::weights::{Embedding, MatrixRows, WeightFile};
 
@@ -62,6 +62,7 @@ struct Weights {
     vocabulary: Vec<TokenId>,
     /// Rows of the target's output head.
     scored: WeightMatrix,
+    scaling: LogitScaling,
     output_norm: Vec<f32>,
     output_eps: f32,
     ones: Vec<f32>,
@@ -188,6 +189,7 @@ impl MlpHead {
             taps,
             vocabulary,
             scored,
+            scaling: spec.logit_scaling(),
             output_norm: vector(target, output_norm(target), n)?,
             output_eps: spec.rms_eps as f32,
             ones: vec![1.0; n],
@@ -267,6 +269,7 @@ impl Workspace {
         }
         scores.resize(w.vocabulary.len(), 0.0);
         product(threads, y, quantised, &w.scored, None, scores, false);
+        w.scaling.apply(scores);
         let mut logits = vec![f32::NEG_INFINITY; w.n_vocab];
         for (&token, &score) in w.vocabulary.iter().zip(scores.iter()) {
             logits[token as usize] = score;

@@ -37,7 +37,7 @@ use crate::decoder::row_mask;
 use crate::device::Compute;
 use crate::display_name;
 use crate::gguf::Gguf;
-use crate::spec::{ModelSpec, runs_mtp};
+use crate::spec::{LogitScaling, ModelSpec, runs_mtp};
 use crate::tensor_names::output_norm;
 use crate::weights::WeightFile;
 
@@ -227,6 +227,8 @@ struct Mtp {
     norm: Vec<f32>,
     eps: f32,
     head: WeightMatrix,
+    /// Scaling of the target's logits.
+    scaling: LogitScaling,
     bytes: usize,
 }
 
@@ -252,6 +254,7 @@ impl Mtp {
             } else {
                 target_head(target.file, target.decoder, spec, threads)?
             },
+            scaling: spec.logit_scaling(),
             bytes: read_by_a_draft((file, target.file), spec),
         })
     }
@@ -288,6 +291,7 @@ impl Fusion for Mtp {
         normed.chunks_exact_mut(n).for_each(|row| rms_norm_in_place(row, &self.norm, self.eps));
         let mut logits = vec![0.0; x.len() / n * self.head.rows()];
         product(threads, &normed, quantised, &self.head, None, &mut logits, false);
+        self.scaling.apply(&mut logits);
         (logits, normed)
     }
 

@@ -8,6 +8,7 @@ use hunch_kernels::{Threads, WeightMatrix};
 use super::linear::{Linear, product, target_head};
 use super::target_parts::TargetParts;
 use super::vocabulary::draft_vocabulary;
+use crate::spec::LogitScaling;
 use crate::tensor_files::TensorFiles;
 
 /// Tensors of an output head.
@@ -17,6 +18,8 @@ pub(super) const TENSORS: [&str; 3] = ["lm_head.weight", "lm_head.bias", "d2t"];
 pub(super) struct OutputHead {
     matrix: WeightMatrix,
     bias: Option<Vec<f32>>,
+    /// Scaling of the target's logits, if the matrix is the target's.
+    scaling: LogitScaling,
     /// Token of each row of the matrix. `None` if it scores the whole vocabulary.
     vocabulary: Option<Vec<TokenId>>,
     n_vocab: usize,
@@ -54,15 +57,15 @@ impl OutputHead {
                 return Err(invalid(format!("it scores {scored} of {n_vocab} tokens, and d2t is missing")));
             }
         };
-        let (matrix, bias, bytes) = if file.shape("lm_head.weight").is_some() {
+        let (matrix, bias, scaling, bytes) = if file.shape("lm_head.weight").is_some() {
             let own = Linear::load(weights, "lm_head", (scored, n), threads)?;
             let bytes = own.bytes(n);
-            (own.matrix, own.bias, bytes)
+            (own.matrix, own.bias, LogitScaling::NONE, bytes)
         } else {
             let shared = target_head(target.file, target.decoder, &target.spec, threads)?;
-            (shared, None, target.file.head_bytes())
+            (shared, None, target.spec.logit_scaling(), target.file.head_bytes())
         };
-        Ok(Self { matrix, bias, vocabulary, n_vocab, n, bytes })
+        Ok(Self { matrix, bias, scaling, vocabulary, n_vocab, n, bytes })
     }
 
     /// Computes the logits `[rows, n_vocab]` of normed states. Tokens that are not scored get minus infinity.
@@ -75,6 +78,7 @@ impl OutputHead {
         let (scored, rows) = (self.matrix.rows(), normed.len() / self.n);
         let mut scores = vec![0.0; rows * scored];
         product(threads, normed, quantised, &self.matrix, self.bias.as_deref(), &mut scores, false);
+        self.scaling.apply(&mut scores);
         let Some(vocabulary) = &self.vocabulary else { return scores };
         let mut logits = vec![f32::NEG_INFINITY; rows * self.n_vocab];
         for (logits, scores) in logits.chunks_exact_mut(self.n_vocab).zip(scores.chunks_exact(scored)) {

@@ -14,6 +14,7 @@ use hunch_error::{Error, Refusal, Result};
 
 use super::HeadSummary;
 use super::block_config::BlockConfig;
+use super::checked;
 use super::config::{self, Config};
 use super::dflash::{self, DFlash};
 use super::eagle::{Fusion, LayerHead};
@@ -361,7 +362,8 @@ pub(super) fn folder(path: &Path) -> &Path {
 pub(super) fn load(path: &Path, target: &WeightFile, decoder: &Decoder, compute: &Compute) -> Result<Head> {
     let spec = ModelSpec::from_gguf(target.gguf())?.with_context(decoder.info().context_length);
     let parts = TargetParts { file: target, decoder, spec, compute };
-    Published::open(path).and_then(|head| head.load(&parts)).map_err(of_head(path))
+    let loaded = Published::open(path).and_then(|head| head.load(&parts)).map_err(of_head(path))?;
+    checked(loaded, target, path)
 }
 
 /// Predicts memory and reads of a published head for a target.

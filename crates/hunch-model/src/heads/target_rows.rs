@@ -10,7 +10,7 @@ use hunch_error::Result;
 use crate::decoder::Decoder;
 use crate::dequantise::dequantise;
 use crate::device::Compute;
-use crate::spec::ModelSpec;
+use crate::spec::{LogitScaling, ModelSpec};
 use crate::tensor_names::output_norm;
 use crate::weights::{Embedding, WeightFile};
 
@@ -60,6 +60,11 @@ impl TargetWeights {
     /// If candle cannot dequantise the type of the table.
     pub fn embeddings(&self, tokens: &[TokenId]) -> Result<Vec<f32>> {
         self.embedding.host_rows(tokens)
+    }
+
+    /// Returns what turns products with rows of the output head into logits.
+    pub fn logit_scaling(&self) -> LogitScaling {
+        self.spec.logit_scaling()
     }
 
     /// Returns rows of the output head, `[tokens, n_embd]`.

@@ -144,7 +144,11 @@ impl Reader<'_> {
         mixers: &[Mixer],
         context: usize,
     ) -> Result<Vec<LayerSpec>> {
-        let window = self.gguf.u32(&self.key("attention.sliding_window")).map(|window| window as usize);
+        let key = self.key("attention.sliding_window");
+        let window = self.gguf.u32(&key).map(|window| window as usize);
+        if window.is_none() && self.gguf.metadata.contains_key(&key) {
+            return Err(self.invalid(format!("{key} is not a number of tokens")));
+        }
         let (window, step) = match architecture.windows {
             Windows::Unsupported => {
                 if let Some(window) = window.filter(|&window| window > 0 && window < context) {

@@ -380,7 +380,7 @@ impl ChatTemplate {
         let names = self.variables()?;
         let reads = |name: &str| names.iter().any(|read| read == name);
         Some(ThinkingSwitches {
-            switch: reads("enable_thinking") || reads("thinking"),
+            switch: ["enable_thinking", "thinking", "thinking_budget"].into_iter().any(reads),
             effort: reads("reasoning_effort"),
         })
     }

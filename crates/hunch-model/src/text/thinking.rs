@@ -178,7 +178,7 @@ impl ThinkingBudget {
         let find =
             |marker| (0..tokenizer.vocab_size() as TokenId).find(|&id| tokenizer.token_text(id) == marker);
         let [open_id, close_id] = match tokenizer.thoughts() {
-            Some(ThoughtTokens { open, close }) => [Some(open), Some(close)],
+            Some(ThoughtTokens { open, close, .. }) => [Some(open), Some(close)],
             None => THOUGHT_MARKERS.map(find),
         };
         let said = matches!(thoughts.state, State::Gap | State::Said);

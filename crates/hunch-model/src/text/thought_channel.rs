@@ -1,4 +1,5 @@
-//! The channel of reasoning of Gemma 4: `<|channel>thought`, a line break, the reasoning, `<channel|>`, and the answer.
+//! Reasoning between control tokens. Gemma 4 writes `<|channel>thought`, a line break, the reasoning, `<channel|>`, and the
+//! answer. Seed-OSS writes `<seed:think>`, the reasoning and `</seed:think>`, Magistral `[THINK]` and `[/THINK]`.
 //!
 //! Its text becomes `<think>...</think>` and the answer, as other models write it.
 
@@ -33,10 +34,10 @@ impl ThoughtStream {
 
     /// Adds a token and returns its effect on the text.
     pub(super) fn push(&mut self, id: TokenId, tokenizer: &Tokenizer) -> Effect {
-        let ThoughtTokens { open, close } = self.tokens;
+        let ThoughtTokens { open, close, has_name } = self.tokens;
         match self.state {
             State::Start if id == open => {
-                self.state = State::Name;
+                self.state = if has_name { State::Name } else { State::Thought };
                 Effect::Marker(THOUGHT_OPENING.into())
             }
             State::Name | State::Thought if id == close => {
@@ -73,10 +74,14 @@ mod tests {
 
     /// Returns a tokeniser whose file marks the tokens of the channel as text.
     fn tokenizer() -> Arc<Tokenizer> {
+        tokenizer_of(TEXTS)
+    }
+
+    fn tokenizer_of(texts: [&str; 7]) -> Arc<Tokenizer> {
         let empty = [&b"GGUF"[..], &3u32.to_le_bytes(), &[0; 16], &[0; 40]].concat();
         let mut gguf = Gguf::parse(Path::new("gemma4.gguf"), &empty).unwrap();
         let bytes = (0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>"));
-        let texts = TEXTS.map(String::from).into_iter().chain(bytes).collect::<Vec<_>>();
+        let texts = texts.map(String::from).into_iter().chain(bytes).collect::<Vec<_>>();
         let kinds = (0..texts.len()).map(|id| if id < 2 { 4 } else { 1 }).collect();
         let mut put = |key: &str, value| drop(gguf.metadata.insert(format!("tokenizer.ggml.{key}"), value));
         put("model", Value::String("gemma4".into()));
@@ -101,6 +106,16 @@ mod tests {
         assert_eq!(text(&["Hello", "Hm"]), "HelloHm");
         // Reasoning after an answer is part of it.
         assert_eq!(text(&[&["Hello"], &thought[..]].concat()), "Hellothought\nHm\nHm");
+    }
+
+    #[test]
+    fn reasoning_without_a_name_is_marked_too() {
+        for [open, close] in [["<seed:think>", "</seed:think>"], ["[THINK]", "[/THINK]"]] {
+            let texts = [open, close, "thought", "\n", "Hm", "Hello", "<turn|>"];
+            let mut tokens = Detokenizer::new(tokenizer_of(texts));
+            let text: String = [0, 4, 3, 4, 1, 5].map(|id| tokens.push(id)).concat();
+            assert_eq!(text + &tokens.finish(), "<think>Hm\nHm</think>\n\nHello", "{open}");
+        }
     }
 
     #[test]

@@ -279,6 +279,16 @@ export const refusalsDe: RefusalCatalogue = {
     body: () => 'Seine Chatvorlage hat keinen Platz für eine Frage, deshalb kann es sich keine Prompts fürs Training ausdenken.',
     advice: 'Wähle ein anderes Modell.',
   },
+  unusable_scores: {
+    title: 'Das Modell liefert keine brauchbaren Werte',
+    body: () => 'Seine Ausgaben sind keine Zahlen, deshalb lässt sich kein Token wählen. Vielleicht ist die Datei beschädigt.',
+    advice: 'Lade das Modell neu herunter.',
+  },
+  nothing_fits_format: {
+    title: 'Die Antwort passt nicht weiter ins Format',
+    body: () => 'Keines der Token passt hier ins verlangte Format. Der bisherige Text bleibt erhalten.',
+    advice: 'Ändere das Format oder antworte neu.',
+  },
   not_a_file: {
     title: 'Das ist keine Datei',
     body: ({ path }) => `${path} ist ein Ordner oder ein Gerät. Es wurde nichts hinzugefügt.`,
@@ -522,6 +532,11 @@ export const refusalsDe: RefusalCatalogue = {
     title: 'Die Trainingsdaten sind beschädigt',
     body: ({ path, folder }) => `${path} lässt sich nicht lesen, das Training in ${folder} kann nicht weitergehen.`,
     advice: 'Lösche den Ordner, um neu anzufangen.',
+  },
+  damaged_shard: {
+    title: 'Ein Teil der Trainingsdaten war beschädigt',
+    body: ({ path }) => `${path} ließ sich nicht lesen und wurde entfernt. Alles andere bleibt erhalten.`,
+    advice: 'Starte das Training noch einmal. Die fehlenden Antworten werden neu geschrieben.',
   },
   single_layer: {
     title: 'Für dieses Modell gibt es keinen Head',

@@ -275,6 +275,16 @@ export const refusalsEn: RefusalCatalogue = {
     body: () => 'Its chat template has no user turn, so it can’t write prompts for its own training.',
     advice: 'Choose another model.',
   },
+  unusable_scores: {
+    title: 'The model gives no usable scores',
+    body: () => 'Its scores are not numbers, so no token can be chosen. Its file may be damaged.',
+    advice: 'Download the model again.',
+  },
+  nothing_fits_format: {
+    title: 'The answer can’t continue in its format',
+    body: () => 'None of the model’s tokens fits the required format here. The text so far is kept.',
+    advice: 'Change the format, or answer again.',
+  },
   not_a_file: {
     title: 'This is not a file',
     body: ({ path }) => `${path} is a folder or a device. Nothing was added.`,
@@ -517,6 +527,11 @@ export const refusalsEn: RefusalCatalogue = {
     title: 'The training data are damaged',
     body: ({ path, folder }) => `${path} can’t be read, so the training in ${folder} can’t continue.`,
     advice: 'Delete the folder to start over.',
+  },
+  damaged_shard: {
+    title: 'A part of the training data was damaged',
+    body: ({ path }) => `${path} could not be read and was removed. Everything else is kept.`,
+    advice: 'Start again: the missing answers are written again.',
   },
   single_layer: {
     title: 'No head fits this model',

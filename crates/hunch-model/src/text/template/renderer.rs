@@ -98,8 +98,10 @@ fn render(environment: &Environment<'static>, request: &Request) -> Result<Strin
         false => messages_for_template(&request.messages),
     };
     let tools = (!request.tools.is_empty()).then(|| request.tools.iter().map(value_of).collect::<Value>());
-    // Templates test whether a switch is defined. DeepSeek and Granite call it `thinking`, gpt-oss has efforts.
+    // Templates test whether a switch is defined. DeepSeek and Granite call it `thinking`, gpt-oss has efforts. Seed-OSS has
+    // a number of tokens, where 0 is off and none is no limit.
     let on = request.thinking.map_or(Value::UNDEFINED, |thinking| Value::from(thinking != Thinking::Off));
+    let budget = if request.thinking == Some(Thinking::Off) { Value::from(0) } else { Value::UNDEFINED };
     let effort = request.thinking.and_then(Thinking::effort).map_or(Value::UNDEFINED, Value::from);
     template.render(minijinja::context! {
         messages => messages,
@@ -111,6 +113,7 @@ fn render(environment: &Environment<'static>, request: &Request) -> Result<Strin
         enable_thinking => on.clone(),
         thinking => on,
         reasoning_effort => effort,
+        thinking_budget => budget,
     })
 }
 

@@ -221,6 +221,11 @@ fn thinking_sets_the_variables_that_templates_read() {
     assert_eq!(text(Some(Thinking::Off)), "no low");
     assert_eq!(text(Some(Thinking::High)), "yes high");
     assert_eq!(template.thinking_switches().unwrap(), ThinkingSwitches { switch: true, effort: true });
+    let seed = "{% if thinking_budget is not defined %}{% set thinking_budget = -1 %}{% endif %}{{ thinking_budget }}";
+    let seed = ChatTemplate::from_source(Some(seed), "", "");
+    assert_eq!(seed.thinking_switches().unwrap(), ThinkingSwitches { switch: true, effort: false });
+    let of_seed = |thinking| seed.render(&parts, true, thinking, &|| false).unwrap().text;
+    assert_eq!((of_seed(Some(Thinking::Off)), of_seed(Some(Thinking::On))), ("0".into(), "-1".into()));
     let of = |source| ChatTemplate::from_source(source, "", "").thinking_switches().unwrap();
     let granite = ThinkingSwitches { switch: true, effort: false };
     assert_eq!(of(Some("{% if thinking %}x{% endif %}")), granite);

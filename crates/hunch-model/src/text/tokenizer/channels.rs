@@ -1,4 +1,5 @@
-//! Control tokens of channels: of the harmony format (gpt-oss), and around reasoning (Gemma 4). Their meaning for a text
+//! Control tokens of channels: of the harmony format (gpt-oss), and around reasoning (Gemma 4, Seed-OSS,
+//! Magistral). Their meaning for a text
 //! does not belong here.
 
 use hunch_core::token::TokenId;
@@ -42,26 +43,40 @@ impl HarmonyTokens {
     }
 }
 
-/// Control tokens around reasoning. The name of the channel follows the first, on a line.
+/// Control tokens around reasoning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::text) struct ThoughtTokens {
-    /// Begins the name of the channel.
+    /// Begins the reasoning, or the name of its channel.
     pub(in crate::text) open: TokenId,
     /// Ends the reasoning.
     pub(in crate::text) close: TokenId,
+    /// The name of a channel follows the first token, on a line.
+    pub(in crate::text) has_name: bool,
 }
+
+/// Tokens that begin and end the reasoning, of Gemma 4, Seed-OSS and Magistral. Only Gemma's channel has a name.
+const THOUGHTS: [(&str, &str, bool); 3] = [
+    ("<|channel>", "<channel|>", true),
+    ("<seed:think>", "</seed:think>", false),
+    ("[THINK]", "[/THINK]", false),
+];
 
 impl ThoughtTokens {
     /// Returns the tokens, or `None` if the vocabulary lacks one. `texts` are the texts of all entries.
     pub(super) fn find<'a>(texts: impl Iterator<Item = &'a str>) -> Option<Self> {
-        let (mut open, mut close) = (None, None);
+        let mut found = [(None, None); THOUGHTS.len()];
         for (id, text) in (0..).zip(texts) {
-            match text {
-                "<|channel>" => open = Some(id),
-                "<channel|>" => close = Some(id),
-                _ => {}
+            for ((open, close), (opening, closing, _)) in found.iter_mut().zip(THOUGHTS) {
+                if text == opening {
+                    *open = Some(id);
+                } else if text == closing {
+                    *close = Some(id);
+                }
             }
         }
-        Some(Self { open: open?, close: close? })
+        let pairs = found.into_iter().zip(THOUGHTS);
+        pairs
+            .into_iter()
+            .find_map(|((open, close), (.., has_name))| Some(Self { open: open?, close: close?, has_name }))
     }
 }
