@@ -1,11 +1,12 @@
 //! Chooses how many tokens to draft each round, 0 included: never much slower than plain decoding, and as fast as the
 //! draft allows.
 //!
-//! Three parts, each testable alone:
+//! Four parts:
 //!
 //! - [`CostModel`] estimates the time of passes.
 //! - [`AcceptanceModel`] estimates the acceptance of drafted tokens.
-//! - [`DepthController`] picks the depth with the most expected tokens per millisecond.
+//! - `ReadingAccount` decides whether a draft model first reads the conversation.
+//! - [`DepthController`] picks the depth with the most expected tokens per millisecond, within the loss budget.
 //!
 //! This is SmartSpec's goodput (Liu et al., arXiv 2406.14066) for one conversation, with dynamic stopping inside a
 //! draft (Mamou et al., arXiv 2405.04304).
@@ -36,6 +37,7 @@ mod acceptance;
 mod cost_model;
 mod max_draft;
 mod plan;
+mod reading;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,11 +49,9 @@ use cost_model::{CostMemory, CostModel, DraftTimes, OUTLIER};
 pub use max_draft::MaxDraft;
 use plan::StopRule;
 pub use plan::{DraftPlan, ExpectedRound};
+pub use reading::FREE_READ;
+use reading::{PossibleReading, ReadingAccount};
 
-/// Unread tokens that count as free, because the draft model reads them in its first pass.
-///
-/// Not tuned: a model that drafted in the last round has to read at most its own last token and the target's.
-pub const FREE_READ: usize = 2;
 /// Share of the loss budget that a draft of several tokens may use. Not tuned: it leaves as much as it may lose.
 const LONG_DRAFT_SHARE: f64 = 0.5;
 
@@ -205,12 +205,7 @@ struct ProposerDepth {
     width: f64,
     /// Rows that the proposer adds to the target pass next to its draft.
     extra_rows: usize,
-    /// Recent rounds that neither this proposer nor a lookup drafted.
-    others: Throughput,
-    /// Tokens of this answer that no lookup drafted.
-    waited: f64,
-    /// Time that drafting saved, less the time of reading, in plain passes.
-    read_balance: f64,
+    reading: ReadingAccount,
     parked: bool,
     /// `true` if the next draft is only made to measure acceptance.
     exploring: bool,
@@ -224,9 +219,7 @@ impl ProposerDepth {
             acceptance: AcceptanceModel::new(config.memory, config.confidence_tests),
             width: 1.0,
             extra_rows: 0,
-            others: Throughput::default(),
-            waited: 0.0,
-            read_balance: 0.0,
+            reading: ReadingAccount::default(),
             parked: false,
             exploring: false,
         }
@@ -322,7 +315,8 @@ impl DepthController {
     /// Starts an answer of a proposer.
     pub fn begin(&mut self, proposer: usize, traits: DraftTraits) {
         let own = self.proposer(proposer);
-        (own.traits, own.waited) = (traits, 0.0);
+        own.traits = traits;
+        own.reading.begin_answer();
     }
 
     /// Sets the cost of a pass of a proposer's model, in plain passes, that is assumed until one is measured.
@@ -463,10 +457,7 @@ impl DepthController {
             own.acceptance.add_certainty(&seen.certainty);
             own.add_outcome(seen, &work[i], seen.drafted_by == Some(i), horizon);
             if !by_lookup {
-                own.waited += seen.emitted as f64;
-                if !has_drafted[i] {
-                    own.others.add(seen.emitted as f64, took, memory);
-                }
+                own.reading.add_round(seen.emitted as f64, took, has_drafted[i], memory);
             }
         }
         // The allowance, and enough for the longest draft.
@@ -476,7 +467,7 @@ impl DepthController {
         let won = |drafted: bool| if drafted { seen.emitted as f64 - took + share } else { share };
         self.budget = (self.budget + won(has_drafted.contains(&true))).min(cap);
         for ((own, &drafted), reading) in self.proposers.iter_mut().zip(&has_drafted).zip(readings) {
-            own.read_balance = (own.read_balance + won(drafted) - reading / one).min(cap);
+            own.reading.add(won(drafted) - reading / one, cap);
         }
     }
 
@@ -551,29 +542,20 @@ impl DepthController {
         own.model_passes(depth as f64) * self.costs.draft(&own.times) + self.costs.pass(own.rows(depth))
     }
 
-    /// Returns whether the next draft is expected to repay reading the unread tokens, within the remaining tokens or the
-    /// horizon.
-    ///
-    /// `gain` is the expected speedup. Without a debt, the upper end of what is likely counts. Earlier readings may owe
-    /// twice the allowance, for themselves and for their drafts. If they owe more, the expected speedup also has to repay
-    /// that: a whole horizon all of it, a shorter answer its share.
-    ///
-    /// Tokens that lookups draft stay theirs. The others are compared with the rounds that this proposer did not draft.
-    /// Next to other proposers it waits for them to draft ([`DepthConfig::read_delay`]).
+    /// Returns whether the next draft is expected to repay reading the unread tokens. `gain` is the expected speedup.
     fn reading_pays(&self, own: &ProposerDepth, request: DraftRequest, gain: f64) -> bool {
-        let DepthConfig { loss_allowance, read_delay, horizon, .. } = self.config;
-        let reading = request.unread as f64 * self.costs.read(&own.times) / self.costs.pass(1);
-        let owed = (-own.read_balance - 2.0 * loss_allowance).max(0.0);
-        let gain = if owed > 0.0 {
-            gain
-        } else {
-            self.best(own, request.limit, &own.capped(own.acceptance.by_certainty(OPTIMISM))).1
-        };
-        let saved_by_token = 1.0 / own.others.rate() - 1.0 / gain;
-        let remaining = horizon.min(request.remaining as f64);
-        let tokens = remaining * (1.0 - self.tokens_of_lookups / self.throughput.tokens.max(1.0));
-        let waits = self.proposers.len() > 1 && saved_by_token * own.waited < read_delay * reading;
-        !waits && saved_by_token * tokens >= reading + owed * remaining / horizon
+        let likely = own.capped(own.acceptance.by_certainty(OPTIMISM));
+        own.reading.pays(
+            PossibleReading {
+                cost: request.unread as f64 * self.costs.read(&own.times) / self.costs.pass(1),
+                gain,
+                optimistic_gain: self.best(own, request.limit, &likely).1,
+                remaining: request.remaining as f64,
+                by_lookups: self.tokens_of_lookups / self.throughput.tokens.max(1.0),
+                has_rivals: self.proposers.len() > 1,
+            },
+            &self.config,
+        )
     }
 
     /// Returns the most tokens, up to `limit`, whose complete rejection the budget can pay for.

@@ -1,6 +1,7 @@
 //! The catalogue: recommended models and the draft for each. It is embedded in the program and parsed on
 //! first use. Unpublished figures are absent.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use serde::Deserialize;
@@ -9,6 +10,7 @@ use super::fit::Footprint;
 use super::machine::memory_class;
 use crate::types::{Catalogue, CatalogueModel, CatalogueRole, MachineMemory, PairVerdict};
 use hunch_core::token::TokenId;
+use hunch_model::split;
 use hunch_model::text::Vocabulary;
 
 /// Layout of `catalogue.json`.
@@ -107,8 +109,8 @@ pub fn by_id(id: &str) -> Option<&'static CatalogueModel> {
 /// Returns the catalogue model that a local file is, by name and, if published, size.
 pub fn match_file(name: &str, size_bytes: u64) -> Option<&'static CatalogueModel> {
     models().iter().find(|model| {
-        let stem = model.file.rsplit('/').next().unwrap_or(&model.file).trim_end_matches(".gguf");
-        stem.eq_ignore_ascii_case(name) && model.size_bytes.is_none_or(|size| size == size_bytes)
+        split::stem(Path::new(&model.file)).eq_ignore_ascii_case(name)
+            && model.size_bytes.is_none_or(|size| size == size_bytes)
     })
 }
 
@@ -347,6 +349,15 @@ mod tests {
             "EXAONE 4",
             "Seed-OSS",
             "DeepSeek-R1",
+            "gpt-oss",
+            "GLM-4.5",
+            "LFM2",
+            "Qwen3 Coder",
+            "Qwen3-Next",
+            "Granite 4",
+            "OLMo 3",
+            "Ling",
+            "Llama 4",
         ] {
             assert!(families.contains(family), "{family}");
         }
@@ -375,6 +386,8 @@ mod tests {
         assert_eq!(guess(&["qwen2.5-coder:7b"]), Some("qwen2.5-coder-7b-instruct-q4_k_m"));
         assert_eq!(guess(&["Qwen3-30B-A3B-Instruct-2507-Q5_K_M"]), Some("qwen3-30b-a3b-q4_k_m"));
         assert_eq!(guess(&["Qwen2.5-7B-Instruct-Q6_K"]), Some("qwen2.5-7b-instruct-q4_k_m"));
+        assert_eq!(guess(&["qwen3-coder:30b-a3b"]), Some("qwen3-coder-30b-a3b-instruct-q4_k_m"));
+        assert_eq!(guess(&["gpt-oss:20b"]), Some("gpt-oss-20b-mxfp4"));
         assert_eq!(
             (guess(&["Qwen3-235B-A22B"]), guess(&["target", "Tiny Llama 1"]), guess(&[])),
             (None, None, None)
@@ -388,6 +401,8 @@ mod tests {
         assert_eq!(match_file(name, 491_400_064), Some(known));
         assert_eq!(match_file(name, 491_400_065), None);
         assert_eq!(match_file("another", 491_400_064), None);
+        let scout = match_file("Llama-4-Scout-17B-16E-Instruct-Q4_K_M", 65_359_900_352);
+        assert!(scout.is_some(), "a model in several files");
         // 24 layers, 2 heads of width 64, keys and values, 4 bytes each.
         assert_eq!(cache_bytes_per_token(&known.id), 24 * 2 * 64 * 2 * 4);
         // 20 layers with heads of width 256, and 4 with heads of width 512.

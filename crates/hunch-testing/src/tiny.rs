@@ -318,7 +318,9 @@ impl Tiny {
             _ => self.key_heads() as i32,
         };
         let of_layers: Vec<i32> = (0..self.layers).map(key_heads).collect();
-        writer = if of_layers.iter().any(|heads| *heads == 0 || *heads != of_layers[0]) {
+        // Files of Granite 4 state it for each layer.
+        let is_listed = self.architecture == "granite";
+        writer = if is_listed || of_layers.iter().any(|heads| *heads == 0 || *heads != of_layers[0]) {
             writer.i32s(&key("attention.head_count_kv"), &of_layers)
         } else {
             writer.u32(&key("attention.head_count_kv"), self.key_heads() as u32)

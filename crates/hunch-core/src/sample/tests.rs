@@ -71,7 +71,7 @@ fn greedy_picks_lowest_of_equal_maxima() {
 fn rejects_row_without_usable_logit() {
     for params in [SamplingParams::greedy(), SamplingParams::default()] {
         let error = sampler(params).distribution(&[f32::NAN, f32::NEG_INFINITY], &[]).unwrap_err();
-        assert!(matches!(error, Error::Internal(_)));
+        assert!(matches!(error, Error::UnusableScores));
     }
 }
 

@@ -105,7 +105,7 @@ impl Reader<'_> {
             return Ok((heads.into_iter().max().unwrap_or(0), vec![Mixer::Attention; n_layer]));
         }
         let Some(heads) = self.gguf.sizes(&key).filter(|_| architecture.convolutions) else {
-            let heads = self.optional_size(name, most)?.unwrap_or(n_head);
+            let heads = self.uniform_size(name, most, n_layer)?.unwrap_or(n_head);
             if architecture.delta_nets.is_some() {
                 return Ok((heads, self.mixers_of_delta_nets(n_layer)?));
             }
@@ -124,6 +124,25 @@ impl Reader<'_> {
         }
         let mixer = |&heads: &usize| if heads == 0 { Mixer::ShortConvolution } else { Mixer::Attention };
         Ok((of_attention, heads.iter().map(mixer).collect()))
+    }
+
+    /// Reads a size that may be stated for each layer, as Granite 4 does.
+    fn uniform_size(&self, name: &str, most: usize, n_layer: usize) -> Result<Option<usize>> {
+        let key = self.key(name);
+        let Some(sizes) = self.gguf.sizes(&key) else { return self.optional_size(name, most) };
+        let Some(sizes) = sizes.get(..n_layer) else {
+            return Err(self.invalid(format!("{key} has {} entries for {n_layer} layers", sizes.len())));
+        };
+        let first = sizes.first().copied().unwrap_or(0);
+        if let Some(other) = sizes.iter().find(|&&size| size != first) {
+            return Err(
+                self.unsupported(format!("{key} is {first} and {other}, which differ between layers"))
+            );
+        }
+        if first == 0 || first > most {
+            return Err(self.invalid(format!("{key} is {first}, but it must be 1 to {most}")));
+        }
+        Ok(Some(first))
     }
 
     /// Returns the positions that short convolutions see. `None` if no layer has one.

@@ -58,8 +58,8 @@ export const catalogueNotesDe: Readonly<Record<string, string>> = {
   'Draft for every larger Llama 3.1, 3.2 and 3.3.': 'Draft für jedes größere Llama 3.1, 3.2 und 3.3.',
   'The largest of its family for 8 GB.': 'Das größte seiner Familie für 8 GB.',
   'Widely benchmarked, so good for comparisons.': 'Anderswo oft gemessen, also gut für Vergleiche.',
-  'The largest model here. With its draft it fits 64 GB only up to about 4,000 tokens of context.':
-    'Das größte Modell hier. Mit seinem Draft passt es nur bis etwa 4.000 Tokens Kontext in 64 GB.',
+  'The largest dense model here. With its draft it fits 64 GB only up to about 4,000 tokens of context.':
+    'Das größte dichte Modell hier. Mit seinem Draft passt es nur bis etwa 4.000 Tokens Kontext in 64 GB.',
   'Draft for the larger SmolLM2. Hunch’s starter model can draft for them too.':
     'Draft für die größeren SmolLM2. Das Startmodell von Hunch kann das auch.',
   'To try Hunch: answers are simple. A head for it comes with Hunch.':
@@ -71,4 +71,29 @@ export const catalogueNotesDe: Readonly<Record<string, string>> = {
     'Anderes Vokabular als Mistral 7B und Small. Nimm eine Methode ohne Draft-Modell.',
   'Also fits 32 GB. Its vocabulary differs from Mistral 7B and Nemo. Use a method without a draft model.':
     'Passt auch in 32 GB. Anderes Vokabular als Mistral 7B und Nemo. Nimm eine Methode ohne Draft-Modell.',
+  'A mixture of experts for code. Code repeats itself: use a method that drafts from the text.':
+    'Ein Mixture-of-Experts-Modell für Code. Code wiederholt sich: Nimm eine Methode, die aus dem Text vorhersagt.',
+  'A mixture of experts with a small KV cache. Use a method without a draft model.':
+    'Ein Mixture-of-Experts-Modell mit kleinem KV-Cache. Nimm eine Methode ohne Draft-Modell.',
+  'A mixture of experts: use a method without a draft model. Text only in Hunch.':
+    'Ein Mixture-of-Experts-Modell: Nimm eine Methode ohne Draft-Modell. In Hunch nur Text.',
+  'A mixture of experts that reasons before it answers. Use a method without a draft model.':
+    'Ein Mixture-of-Experts-Modell, das vor der Antwort nachdenkt. Nimm eine Methode ohne Draft-Modell.',
+  'A mixture of experts. It drafts with a layer of its own, without a draft model.':
+    'Ein Mixture-of-Experts-Modell. Es sagt mit einer eigenen Schicht vorher, ohne Draft-Modell.',
+  'Draft for Granite 4.1 30B, and a small model to chat with.': 'Draft für Granite 4.1 30B und ein kleines Modell zum Chatten.',
+  'Its data and training code are public too. Its KV cache is large. Use a method without a draft model.':
+    'Auch Daten und Trainingscode sind öffentlich. Sein KV-Cache ist groß. Nimm eine Methode ohne Draft-Modell.',
+  'Reasons before it answers, in long and easily drafted text. Use a method without a draft model.':
+    'Denkt vor der Antwort nach, in langem und leicht vorhersagbarem Text. Nimm eine Methode ohne Draft-Modell.',
+  'Draft for LFM2 1.2B and 2.6B. The licence limits commercial use.':
+    'Draft für LFM2 1.2B und 2.6B. Die Lizenz schränkt die kommerzielle Nutzung ein.',
+  'Small, with a small KV cache. Use a method without a draft model. The licence limits commercial use.':
+    'Klein, mit kleinem KV-Cache. Nimm eine Methode ohne Draft-Modell. Die Lizenz schränkt die kommerzielle Nutzung ein.',
+  'Its draft has a third of its weights, so speedups are modest. The licence limits commercial use.':
+    'Sein Draft hat ein Drittel seiner Gewichte, die Beschleunigung ist also gering. Die Lizenz schränkt die kommerzielle Nutzung ein.',
+  'Much larger than its draft, with a small KV cache. The licence limits commercial use.':
+    'Viel größer als sein Draft, mit kleinem KV-Cache. Die Lizenz schränkt die kommerzielle Nutzung ein.',
+  'A mixture of experts: use a method without a draft model. The licence limits commercial use.':
+    'Ein Mixture-of-Experts-Modell: Nimm eine Methode ohne Draft-Modell. Die Lizenz schränkt die kommerzielle Nutzung ein.',
 };
