@@ -2,7 +2,7 @@
 // test names. `node scripts/prose.mjs [FILE...]`; without files, all tracked ones. Prints FILE:LINE: MESSAGE for each
 // problem and then exits with 1.
 import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -213,7 +213,9 @@ const files =
     ? process.argv.slice(2)
     : execFileSync("git", ["ls-files"], { cwd: root, encoding: "utf8" })
         .split("\n")
-        .filter((file) => file && !/\.gen\.|^LICENSE|NOTICES/.test(file) && (path.extname(file) === "" || kinds.has(path.extname(file))));
+        // A file that was deleted is listed until the deletion is staged.
+        .filter((file) => file && existsSync(path.join(root, file)))
+        .filter((file) => !/\.gen\.|^LICENSE|NOTICES/.test(file) && (path.extname(file) === "" || kinds.has(path.extname(file))));
 
 const kernel = new TextlintKernel();
 let problems = 0;

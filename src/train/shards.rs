@@ -406,7 +406,7 @@ impl ShardStore {
         self.with_shard(entry, |shard| {
             let next = shard.tokens("next", at, rows, n_vocab)?;
             let states = shard.values("states", at, rows, width, f16::from_le_bytes)?;
-            // Those that were collected are.
+            // Others are never collected.
             if !states.iter().all(|state| state.is_finite()) {
                 return Err(ErrorKind::InvalidData.into());
             }

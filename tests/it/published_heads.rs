@@ -84,7 +84,7 @@ fn logits_match_a_reference_in_double_precision() {
     }
 }
 
-/// Heads that score with the target's matrix have its factor of logits too. Those with a matrix of their own do not.
+/// Heads that score with the target's matrix have its factor of logits too. Others have a matrix of their own.
 #[test]
 fn scores_of_the_targets_matrix_are_scaled_as_its_logits() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! How a device runs a model: our kernels or candle's operations, and what replaces kernels that failed their self-test.
+//! Execution of a model on a device: by our kernels or candle's operations, and what replaces kernels that failed their
+//! self-test.
 //!
 //! Only chooses. Passes belong to the executors.
 

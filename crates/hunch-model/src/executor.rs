@@ -17,8 +17,8 @@ use hunch_kernels::{RowMask, WeightMatrix};
 /// Operations are fused if they share an input or follow each other elementwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LayerStep {
-    /// Norm and projections of the mixer. Those of attention are queries, keys and values, with biases, head norms and
-    /// rotation, and keys and values are written to the cache.
+    /// Norm and projections of the mixer. Attention projects queries, keys and values, with biases, head norms and
+    /// rotation, and writes keys and values to the cache.
     Project,
     /// Attention over the KV cache, or the mixer in its place over its state.
     Mix,

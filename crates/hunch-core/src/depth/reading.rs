@@ -1,5 +1,5 @@
-//! Whether drafts repay that their model first reads the conversation, and what earlier readings still owe. Costs and
-//! acceptance are estimated elsewhere.
+//! Readings of the conversation by a draft model: whether its drafts repay one, and what earlier ones still owe. Costs
+//! and acceptance are estimated elsewhere.
 
 use super::{DepthConfig, Throughput};
 
@@ -60,8 +60,8 @@ impl ReadingAccount {
 
     /// Returns whether the drafts after a reading are expected to repay it, within the remaining tokens or the horizon.
     ///
-    /// Without a debt, the upper end of what is likely counts. If earlier readings owe more than they may, the expected
-    /// speedup also has to repay that: a whole horizon all of it, a shorter answer its share.
+    /// Without a debt, the upper end of what is likely counts. Earlier readings may owe more than they should. Then
+    /// the expected speedup has to repay that too: a whole horizon all of it, a shorter answer its share.
     ///
     /// Tokens that lookups draft stay theirs. The others are compared with the rounds that this proposer did not draft.
     /// Next to other proposers it waits for them to draft ([`DepthConfig::read_delay`]).

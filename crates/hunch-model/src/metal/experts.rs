@@ -109,7 +109,7 @@ pub struct RouteInput<'a> {
     pub rows: usize,
     /// Numbers of experts, and their weighting.
     pub experts: &'a Experts,
-    /// Where the number of different experts goes.
+    /// Place of the number of different experts.
     pub distinct: BufferAt<'a>,
 }
 
@@ -118,7 +118,7 @@ pub struct RouteInput<'a> {
 pub struct ExpertPass<'a> {
     /// Rows that are multiplied.
     pub x: &'a Activations,
-    /// How entries belong to them.
+    /// Rows of the entries.
     pub input: ExpertInput,
     /// Rows of the pass.
     pub rows: usize,

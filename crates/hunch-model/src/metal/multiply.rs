@@ -31,7 +31,7 @@ pub struct GpuProduct<'a> {
     pub scaling: Scaling,
 }
 
-/// What happens to results.
+/// Use of results.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Store {
     /// They replace the output.

@@ -1,4 +1,4 @@
-//! How to wait for candle's command buffers, so that each failure is reported once. Devices do not belong here.
+//! Waits for candle's command buffers, which report each failure once. Devices do not belong here.
 
 /// Result of a wait.
 #[derive(Debug)]

@@ -96,8 +96,8 @@ pub fn attention_result_bytes(width: usize) -> usize {
     4 * width + 8
 }
 
-/// Returns as many of `rows` rows as attention takes at once, if a row needs some bytes: all that fit into
-/// [`ATTENTION_SPACE`], and at least those of a pass that verifies a draft.
+/// Returns the number of `rows` rows that attention takes at once, if a row needs some bytes. All that fit into
+/// [`ATTENTION_SPACE`] are taken, and at least as many as verify a draft.
 pub fn attention_rows_at_once(rows: usize, bytes_of_row: usize) -> usize {
     let fitting = ATTENTION_SPACE / bytes_of_row.max(1) / ATTENTION_ROWS * ATTENTION_ROWS;
     fitting.max(ATTENTION_ROWS).min(rows.max(1))
