@@ -26,7 +26,7 @@ const size = { width: 1100, height: 740 };
 const rate = 10;
 
 const question = 'Write a Python function that merges two sorted lists. Only the code, with short comments.';
-const method = draft ? 'draft-model' : 'suffix';
+const method = draft ? 'auto' : 'suffix';
 
 /** Returns how the last answer ended; null while it is written. Runs in the page. */
 const ended = () =>

@@ -26,7 +26,7 @@ describe('answering again with another model', () => {
       'again',
     ]);
     await page.getByRole('button', { name: 'Previous answer' }).click();
-    await expect.poll(() => page.getByTestId('writer').innerText()).toBe('Qwen2.5 Coder 1.5B Instruct Q4_K');
+    await expect.poll(() => page.getByTestId('writer').innerText()).toBe('Qwen2.5 Coder 1.5B Instruct Q4_K_M');
     expect(await violations(page)).toEqual([]);
   });
 

@@ -48,6 +48,8 @@ describe('attached files', () => {
     const page = await hunch.open(opening);
     await page.getByTestId('attach').click();
     await page.getByTestId('composer-files').waitFor();
+    // That a picture is not text is said over the conversation.
+    await page.getByTestId('dismiss-failure').click();
     await ask(page, 'What does it do?');
     await ended(page);
     const chips = page.getByTestId('question-files').getByTestId('file');

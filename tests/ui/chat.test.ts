@@ -205,15 +205,18 @@ describe('the card over a token', () => {
     const card = page.getByTestId('token-card');
     await card.waitFor();
     const text = (await card.innerText()).replace(/\s+/g, ' ');
-    expect(text).toMatch(/id \d+ resampled .* p \.?\d+ q not drafted confidence \.?\d+ entropy [\d.]+ bits round \d+ position \d+ of 4/);
-    expect(text).toMatch(/Rejected here \S+ p \.?\d+ q \.?\d+ u \.?\d+/);
+    expect(text).toMatch(
+      /id \d+ resampled The draft guessed wrong.* p, after filters [\d.]+ before filters [\d.]+ q not drafted entropy [\d.]+ bits round \d+ position \d+ of 4/,
+    );
+    expect(text).toMatch(/Rejected here \S+ p 0\.\d+ q 0\.\d+ u 0\.\d+/);
     const struck = await card
       .locator('s')
       .first()
       .evaluate((element) => getComputedStyle(element).textDecorationLine);
     expect(struck).toBe('line-through');
     const box = await card.boundingBox();
-    expect(box && box.x >= 0 && box.y >= 0 && box.x + box.width <= 900 && box.y + box.height <= 700).toBe(true);
+    // Below the title bar, and not over the token.
+    expect(box && box.x >= 0 && box.y >= 52 && box.x + box.width <= 900 && box.y + box.height <= 700).toBe(true);
     await page.mouse.move(5, 400);
     await card.waitFor({ state: 'detached' });
   });
@@ -246,7 +249,7 @@ describe('the card over a token', () => {
   it('shows q of an accepted token, and "certain" where the draft left nothing to chance', async () => {
     const sampled = await hunch.answered({ replay: 'fixture-story' });
     await sampled.locator('[data-testid=token][data-origin=accepted]').first().hover();
-    expect(await sampled.getByTestId('token-card').innerText()).toMatch(/q\s+(\.\d{3}|1)/);
+    expect(await sampled.getByTestId('token-card').innerText()).toMatch(/q\s+(0\.\d{3}|1)/);
     const certain = await hunch.answered({ replay: 'fixture-ngram' });
     await certain.locator('[data-testid=token][data-origin=accepted]').first().hover();
     expect(await certain.getByTestId('token-card').innerText()).toMatch(/q\s+certain/);
@@ -256,7 +259,7 @@ describe('the card over a token', () => {
     const page = await hunch.answered({ replay: 'fixture-story' });
     const tokens = record(plans['fixture-story']!).flatMap(({ events }) => events);
     const accepted = tokens.flatMap((event) => (event.type === 'round' ? event.tokens : [])).find(({ origin }) => origin === 'accepted');
-    const three = (value: number | null) => (value! >= 0.9995 ? '1' : value!.toFixed(3).replace(/^0/, ''));
+    const three = (value: number | null) => (value! >= 0.9995 ? '1' : value!.toFixed(3));
     await page.locator('[data-testid=token][data-origin=accepted]').first().hover();
     expect(await page.getByTestId('accepted-because').innerText()).toBe(
       `u ${three(accepted!.u)} < min(1, p/q) = ${three(accepted!.threshold)}: accepted`,

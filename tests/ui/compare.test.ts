@@ -52,9 +52,15 @@ async function compared(opening: Opening = {}): Promise<Page> {
   return page;
 }
 
+/** Gives the first lane the draft model. */
+async function draftModel(page: Page): Promise<void> {
+  await page.getByTestId('lane-method').first().click();
+  await page.getByTestId('method-draft-model').click();
+}
+
 /** Text written by a lane. */
 const written = (page: Page, lane: number) => page.locator(`[data-testid=lane][data-lane="${lane}"] [data-testid=answer]`).innerText();
-const figure = (page: Page, key: string) => page.locator(`[data-figure=${key}] td`).allInnerTexts();
+const figure = (page: Page, key: string) => page.locator(`td[data-figure=${key}]`).allInnerTexts();
 const fixed = (value: number, digits: number) => value.toFixed(digits);
 
 describe('a sweep of draft lengths', () => {
@@ -77,6 +83,7 @@ describe('a sweep of draft lengths', () => {
     }));
     expect(asked?.['request']).toMatchObject({ lanes });
     // The form keeps its own lane.
+    await page.getByTestId('compare-setup').click();
     expect(await page.getByTestId('lane-choice').count()).toBe(1);
     const best = planned.lanes.slice(1).reduce((fastest, lane) => (lane.speedup > fastest.speedup ? lane : fastest));
     const depth = String(best.config.max_draft);
@@ -110,6 +117,7 @@ describe('lanes with settings of their own', () => {
   it('show their method only, and as labels what differs from the comparison', async () => {
     const page = await openCompare();
     const lane = page.getByTestId('lane-choice');
+    await draftModel(page);
     expect((await lane.innerText()).trim()).toBe('Draft model');
     await page.getByTestId('lane-settings').click();
     await page.getByTestId('lane-depth').fill('6');
@@ -136,6 +144,8 @@ describe('lanes with settings of their own', () => {
       rule: { name: 'lossless' },
       sampling: { temperature: 0 },
     });
+    await page.getByTestId('result').waitFor();
+    await page.getByTestId('compare-setup').click();
     await page.getByTestId('lane-settings').click();
     await page.getByTestId('lane-reset').click();
     expect(await page.getByTestId('lane-labels').count()).toBe(0);
@@ -144,6 +154,7 @@ describe('lanes with settings of their own', () => {
   it('can have another target, and say what they lack', async () => {
     const page = await openCompare();
     await page.getByTestId('compare-prompt').fill('A lighthouse');
+    await draftModel(page);
     await page.getByTestId('lane-settings').focus();
     await page.keyboard.press('Enter');
     const target = path('qwen2.5-coder-0.5b-instruct-q4_k_m');
@@ -189,7 +200,8 @@ describe('lanes with settings of their own', () => {
     expect(lossless).not.toContain('lenience');
     expect(lossy).toMatch(/^A lossy rule changes the distribution of the text: Draft model, K 4, .*lenience/);
     expect(await page.getByTestId('own-temperatures').innerText()).toContain('over plain decoding at that temperature');
-    expect(await page.locator('[data-figure=max_draft] td').allInnerTexts()).toEqual(['–', '4', 'auto', '4', '4', '–', '–']);
+    expect(await page.locator('td[data-figure=max_draft]').allInnerTexts()).toEqual(['–', '4', 'auto', '4', '4', '–', '–']);
+    expect(await page.locator('[data-testid=figures-table] .own').allInnerTexts()).toContain('temperature 0.8');
     expect(await page.getByTestId('other-targets').innerText()).toContain('no lane is lossless against another target');
     expect(await page.getByTestId('sweep').count()).toBe(0);
     expect(await violations(page)).toEqual([]);
@@ -331,12 +343,12 @@ describe('what is asked for', () => {
   it('is plain and the best method of the loaded models, with the settings of the chat', async () => {
     const page = await openCompare();
     expect(await page.getByTestId('compare-start').isDisabled()).toBe(true);
-    expect(await page.getByTestId('compare-hint').innerText()).toBe('Write a prompt first');
+    expect(await page.getByTestId('compare-hint').innerText()).toBe('Write a prompt or choose an example');
     await start(page, ' Why is the sky blue? ');
     const [asked] = await calls(page, 'compare');
     expect(asked?.['request']).toMatchObject({
       prompts: { kind: 'text', system: '', text: 'Why is the sky blue?' },
-      lanes: [{ method: 'draft-model', max_draft: 'auto' }],
+      lanes: [{ method: 'auto', max_draft: 'auto' }],
       sampling: { temperature: 0 },
       rule: { name: 'lossless' },
       max_tokens: 512,
@@ -363,8 +375,8 @@ describe('what is asked for', () => {
     expect(asked?.['request']).toMatchObject({
       prompts: { kind: 'suite', name: 'prose', prompts: 2 },
       lanes: [
-        { method: 'draft-model', max_draft: 6 },
-        { method: 'ngram', max_draft: 'auto' },
+        { method: 'auto', max_draft: 6 },
+        { method: 'draft-model', max_draft: 'auto' },
       ],
       sampling: { temperature: 0.7 },
       rule: { name: 'coupled' },
@@ -503,9 +515,14 @@ describe('the result', () => {
     expect(await figure(page, 'ttft_ms')).toEqual([`${fixed(plain.ttft_ms, 0)} ms`, `${fixed(lane.ttft_ms, 0)} ms`]);
     expect(await figure(page, 'mean_acceptance_length')).toEqual(['1.00', fixed(lane.mean_acceptance_length, 2)]);
     expect(await figure(page, 'acceptance_rate')).toEqual(['–', `${fixed(100 * lane.acceptance_rate, 0)}%`]);
-    expect(await figure(page, 'predicted_speedup')).toEqual(['–', fixed(lane.predicted_speedup ?? 0, 2)]);
-    for (const name of await page.getByTestId('figures-table').locator('tbody th').allInnerTexts())
-      expect(name).toMatch(/measured|predicted|Samples|^K /);
+    expect(await figure(page, 'predicted_speedup')).toEqual(['–', `${fixed(lane.predicted_speedup ?? 0, 2)}×`]);
+    const table = page.getByTestId('figures-table');
+    expect(await table.locator('tbody th').allInnerTexts()).toEqual(['Plain', 'Draft model']);
+    // Said once, not for each figure.
+    expect((await table.innerText()).toLowerCase()).not.toContain('measured');
+    expect((await table.innerText()).toLowerCase()).not.toContain('samples');
+    const note = await table.evaluate((element) => document.getElementById(element.getAttribute('aria-describedby') ?? '')?.textContent);
+    expect(note).toContain('Measured in 2 samples per lane unless marked predicted.');
   });
 
   it('has a table behind every chart, with the same figures', async () => {
@@ -619,6 +636,77 @@ describe('the result', () => {
     });
     expect(await unclear.getByTestId('verdict').innerText()).toContain('no clear difference: 1.03× (0.94× to 1.12×)');
     expect(await unclear.getByTestId('verdict').innerText()).not.toContain('make it certain');
+  });
+});
+
+describe('the order of the screen', () => {
+  const top = async (page: Page, testid: string) => (await page.getByTestId(testid).first().boundingBox())?.y ?? Number.NaN;
+
+  it('with a result is the verdict, the race, and the figures, under a folded form', async () => {
+    const page = await compared({ height: 900 });
+    expect(await page.getByTestId('compare-form').count()).toBe(0);
+    expect(await page.getByTestId('compare-summary').innerText()).toContain('Write a short scene in a lighthouse');
+    const places = ['compare-summary', 'verdict', 'race', 'lane', 'figures-table', 'speedup-chart'];
+    const tops = await Promise.all(places.map((testid) => top(page, testid)));
+    expect(tops).toEqual([...tops].sort((a, b) => a - b));
+    expect(tops[1], 'the verdict is in the window').toBeLessThan(300);
+  });
+
+  it('opens the form again, which folds for the next comparison', async () => {
+    const page = await compared();
+    const setup = page.getByTestId('compare-setup');
+    await setup.click();
+    expect(await setup.getAttribute('aria-expanded')).toBe('true');
+    expect(await page.getByTestId('compare-prompt').inputValue()).toContain('lighthouse');
+    await setup.click();
+    expect(await page.getByTestId('compare-form').count()).toBe(0);
+    await setup.click();
+    await page.getByTestId('compare-start').click();
+    await page.getByTestId('compare-form').waitFor({ state: 'detached' });
+    expect(await page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('compare-summary');
+    await page.getByTestId('result').waitFor();
+    expect(await page.getByTestId('compare-form').count()).toBe(0);
+    await page.getByTestId('new-comparison').click();
+    await page.getByTestId('compare-form').waitFor();
+    expect(await page.getByTestId('compare-summary').count()).toBe(0);
+  });
+
+  it('offers examples before the first comparison', async () => {
+    const page = await openCompare();
+    const example = page.getByTestId('compare-example').first();
+    const text = await example.innerText();
+    await page.getByTestId('compare-kind-edit').check();
+    expect(await page.getByTestId('suite-note').innerText()).toContain('repeat a given file');
+    await example.click();
+    expect(await page.getByTestId('compare-prompt').inputValue()).toBe(text);
+    expect(await calls(page, 'compare')).toEqual([]);
+    expect(await page.evaluate(() => document.activeElement?.getAttribute('data-testid'))).toBe('compare-start');
+    await page.keyboard.press('Enter');
+    await page.getByTestId('result').waitFor();
+  });
+});
+
+describe('the lanes', () => {
+  it('are of one width, and fade the line that their edge cuts', async () => {
+    const recordings = { own: toLines(recordComparison(ownLanesComparison)) };
+    const page = await compared({ compare: 'own', recordings, width: 1000 });
+    const widths = await page.getByTestId('lane').evaluateAll((all) => all.map((lane) => Math.round(lane.getBoundingClientRect().width)));
+    expect(widths).toHaveLength(7);
+    expect(new Set(widths).size).toBe(1);
+    const masks = await page
+      .getByTestId('lane')
+      .evaluateAll((all) => all.map((lane) => [...lane.querySelectorAll('.text')].map((text) => getComputedStyle(text).maskImage)));
+    expect(masks.flat().some((mask) => mask.includes('linear-gradient'))).toBe(true);
+  });
+
+  it('are named below a chart of many lines, and next to a few', async () => {
+    const recordings = { own: toLines(recordComparison(ownLanesComparison)) };
+    const page = await compared({ compare: 'own', recordings });
+    expect(await page.getByTestId('tokens-chart').getByTestId('lane-key').locator('li').count()).toBe(7);
+    expect(await page.getByTestId('tokens-chart').locator('text.over').count()).toBe(0);
+    const few = await compared();
+    expect(await few.getByTestId('lane-key').count()).toBe(0);
+    expect(await few.getByTestId('tokens-chart').locator('text.over').allTextContents()).toContain('Draft model, K 4');
   });
 });
 

@@ -51,6 +51,11 @@ describe('texts to copy drafts from', () => {
 
   it('say which methods copy from them, if the chosen one does not', async () => {
     const page = await openTexts({ preferences: {} });
+    await page.keyboard.press('Escape');
+    await page.getByTestId('method').click();
+    await page.getByTestId('method-draft-model').click();
+    await page.getByTestId('settings').click();
+    await page.getByTestId('copied-texts').locator('summary').click();
     const unused = page.getByTestId('copied-unused');
     expect(await unused.innerText()).toBe('');
     await page.getByTestId('copy-folder').click();

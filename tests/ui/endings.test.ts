@@ -128,6 +128,10 @@ describe('a failure', () => {
     for (const path of ['/tmp/notes.txt', '/tmp/others.txt'])
       await page.evaluate((name) => window.hunchReplay?.files({ kind: 'dropped', paths: [name], across: 0.2 }), path);
     await expect.poll(() => page.getByTestId('failure').count()).toBe(2);
+    // In the middle of the screen, not over the sidebar.
+    const [card, place] = [await page.getByTestId('failure').first().boundingBox(), await page.locator('header').last().boundingBox()];
+    expect(card!.x).toBeGreaterThan(place!.x + 16);
+    expect(card!.x + card!.width / 2).toBeCloseTo(place!.x + place!.width / 2, 0);
     await page.screenshot({ path: `${output}failures-${colours}.png` });
     expect(await violations(page)).toEqual([]);
   });

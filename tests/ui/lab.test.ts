@@ -71,6 +71,26 @@ describe('the lab', () => {
     await page.keyboard.press('Control+3');
     expect(await page.getByRole('tab', { selected: true }).getAttribute('data-widget')).toBe('costs');
   });
+
+  it('lines its tabs up with the column below', async () => {
+    const page = await openLab('samplers', { width: 1600 });
+    const left = (locator: Locator) =>
+      locator.evaluate((element) => element.getBoundingClientRect().left + Number.parseFloat(getComputedStyle(element).paddingLeft));
+    expect(await left(page.getByTestId('lab-resampling'))).toBeCloseTo(await left(page.getByRole('heading', { level: 1 })), 0);
+  });
+
+  it('has buttons of one height, one of them primary', async () => {
+    for (const [widget, testids] of [
+      ['samplers', ['draw-one', 'draw-many', 'draw-again']],
+      ['resampling', ['one-round', 'run', 'start-over']],
+    ] as const) {
+      const page = await openLab(widget);
+      await page.getByTestId(testids[0]).waitFor();
+      const heights = testids.map(async (testid) => (await page.getByTestId(testid).boundingBox())?.height);
+      expect(new Set(await Promise.all(heights)).size).toBe(1);
+      expect(await page.getByTestId(testids[1]).getAttribute('class')).toContain('filled-button');
+    }
+  });
 });
 
 describe('the lab opens', () => {
@@ -314,13 +334,14 @@ describe('the landscape', () => {
     const page = await openLab('landscape');
     const cursor = page.getByTestId('landscape-cursor');
     await cursor.focus();
-    // At first at alpha 0.7 and K = 5.
+    // At first at alpha 0.7 and the best K there, which is 1.
+    expect(grid.best[14]).toBe(1);
     const shownValue = (row: number, column: number) =>
       `alpha ${formatMean(grid.alphas[row]!)}, K ${formatCount(grid.depths[column]!)}: ${formatMean(grid.speedup[row]![column]!)}× predicted`;
-    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(14, 4));
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(14, 0));
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowUp');
-    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(15, 5));
+    expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(15, 1));
     const box = (await cursor.boundingBox())!;
     await page.mouse.move(box.x + 2, box.y + box.height - 2);
     expect(await page.getByTestId('landscape-value').textContent()).toBe(shownValue(0, 0));
@@ -333,6 +354,7 @@ describe('the landscape', () => {
     const page = await openLab('landscape');
     await page.getByTestId('session').nth(1).hover();
     expect(await page.getByTestId('landscape-session').textContent()).toContain('A lighthouse in a storm, Draft model: alpha 0.52');
+    expect(await page.getByTestId('sessions-label').textContent()).toBe('your answers');
     await page.getByTestId('sessions').locator('summary').press('Enter');
     await page.getByTestId('sessions').getByText('A lighthouse in a storm').waitFor();
   });
@@ -356,7 +378,7 @@ describe('the landscape', () => {
   it('shows what a round yields and takes, and hatches what was not measured', async () => {
     const page = await openLab('landscape');
     const figure = (name: string) => page.getByTestId(`figure-${name}`).textContent();
-    const [row, column] = [14, 4];
+    const [row, column] = [14, 0];
     expect(await figure('tokens')).toContain(formatMean(grid.tokens[row]![column]!));
     expect(await figure('accepted')).toContain(formatMean(grid.tokens[row]![column]! - 1));
     expect(await figure('cost')).toContain(`${formatMean(grid.round_cost[row]![column]!)} passes`);
@@ -390,6 +412,8 @@ describe('the landscape', () => {
 
   it('names the popular formulas next to simulated rounds', async () => {
     const page = await openLab('landscape');
+    await page.getByTestId('landscape-cursor').focus();
+    for (let step = 0; step < 4; step += 1) await page.keyboard.press('ArrowRight');
     await page.getByTestId('token-mistakes').locator('summary').press('Enter');
     const value = async (key: string) => (await page.getByTestId(`formula-${key}`).textContent())?.trim();
     expect([await value('truth'), await value('bonusTwice'), await value('firstFree')]).toEqual(['2.94', '3.11', '3.77']);
@@ -456,6 +480,12 @@ describe('the rules side by side', () => {
     expect(await values()).toEqual(written(0));
     await page.getByText('At temperature 0: the most likely token').waitFor();
     expect(await tableOf(page, 'rule-lines')).toHaveLength(24);
+    // The text of the position has the colours of origins, which mean something else.
+    const colours = await page
+      .getByTestId('rule-lines')
+      .locator('[data-line]')
+      .evaluateAll((all) => all.map((one) => one.getAttribute('style')));
+    expect(colours.filter((style) => style?.includes('--origin'))).toEqual([]);
   });
 });
 

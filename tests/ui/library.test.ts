@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { de } from '../../ui/src/lib/strings/de';
 import { eagle, library as recorded, models } from './fixtures/library';
 import { calls } from './harness';
-import { download, huge, idle, look, middle, requests, row, rows, selected, seven, small, useLibraryWindow } from './libraryPage';
+import { download, huge, idle, look, middle, requests, row, rows, selected, seven, small, tiny, useLibraryWindow } from './libraryPage';
 import { violations } from './violations';
 
 const { openWith, openLibrary } = useLibraryWindow();
@@ -49,9 +49,10 @@ describe('what is here', () => {
   it('is browsed by keyboard alone: slash, arrows, Return, Delete', async () => {
     const page = await openLibrary();
     await idle(page);
-    // Nothing in the library has the focus yet.
-    await page.keyboard.press('ArrowDown');
-    expect(await selected(page)).toBe('mistral-7b-v0.1-q4_0');
+    // The loaded target is shown first. Nothing in the library has the focus yet.
+    expect(await selected(page)).toBe(tiny.name);
+    await page.keyboard.press('ArrowUp');
+    expect(await selected(page)).toBe(huge.name);
     const begun = (await requests(page)).length;
     await page.keyboard.press('Enter');
     expect(await requests(page)).toHaveLength(begun);
@@ -88,6 +89,17 @@ describe('what is here', () => {
     expect(await calls(page, 'remove_model')).toEqual([{ path: small.path }]);
   });
 
+  it('has rows of one height, with the speed next to the facts, and names no source that is the usual one', async () => {
+    const page = await openLibrary({ width: 1000 });
+    const heights = await page.getByTestId('model-row').evaluateAll((all) => all.map((one) => one.clientHeight));
+    expect(new Set(heights).size).toBe(1);
+    expect(await row(page, middle.name).innerText()).not.toContain('Hunch');
+    const tops = await row(page, middle.name)
+      .locator('.facts, .rate')
+      .evaluateAll((all) => all.map((one) => one.getBoundingClientRect().top));
+    expect(tops).toEqual([tops[0], tops[0]]);
+  });
+
   it('shows the facts of a model, why one cannot be used, and its source', async () => {
     const page = await openLibrary();
     await look(page, middle.name);
@@ -98,7 +110,7 @@ describe('what is here', () => {
     for (const fact of [
       'qwen2',
       '1.5B',
-      'Q4_K',
+      'Q4_K_M',
       '1.1 GB',
       '32,768 tokens',
       '31.4 tok/s alone, measured here',
@@ -130,7 +142,7 @@ describe('what is here', () => {
     const entries = page.getByTestId('stored-entry');
     await entries.nth(1).waitFor();
     expect(await entries.allInnerTexts()).toEqual([
-      expect.stringMatching(/Low-bit copy\s+qwen\s+620\.0 MB/),
+      expect.stringMatching(/Low-bit copy\s+qwen\s+620 MB/),
       expect.stringMatching(/Training data\s+gone-4567-seed-1, of no model here\s+6\.7 GB/),
     ]);
     expect(await page.getByTestId('stored').textContent()).toContain('7.3 GB that Hunch made');
@@ -178,10 +190,10 @@ describe('whether it fits', () => {
     const page = await openLibrary();
     await look(page, seven.name);
     await page.getByTestId('fit-draft_weights').waitFor();
-    expect(await page.getByTestId('fit-target_weights').innerText()).toBe('4.7 GB');
-    expect(await page.getByTestId('fit-draft_weights').innerText()).toBe('491.0 MB');
+    expect(await page.getByTestId('fit-target_weights').innerText()).toBe('4.4 GB');
+    expect(await page.getByTestId('fit-draft_weights').innerText()).toBe('468 MB');
     expect(await page.getByTestId('fit-bar').getByRole('img').getAttribute('aria-label')).toMatch(
-      /^Predicted memory: Model weights 4\.7 GB, .*usable 11\.5 GB, Total memory 17\.2 GB\.$/,
+      /^Predicted memory: Model weights 4\.4 GB, .*usable 10\.7 GB, Total memory 16 GB\.$/,
     );
     const parts = await page
       .locator('[data-testid=fit-bar] rect')
@@ -229,7 +241,7 @@ describe('whether it fits', () => {
     const page = await openLibrary();
     await look(page, huge.name);
     await page.getByTestId('smaller').waitFor();
-    expect(await page.getByTestId('fit-verdict').innerText()).toBe('Too large: needs 22.1 GB, only 11.5 GB usable. It will not load.');
+    expect(await page.getByTestId('fit-verdict').innerText()).toBe('Too large: needs 20.6 GB, only 10.7 GB usable. It will not load.');
     expect(await page.getByTestId('load').isDisabled()).toBe(true);
     await page.getByTestId('models').focus();
     await page.keyboard.press('Enter');
@@ -319,8 +331,10 @@ describe('in German', () => {
     const params = { folder: '/Users/ada/Models', missing: '12000001', reserved: '639446688' };
     await download(page, 'd1', { phase: 'failed', error: { code: 'disk_full', message: 'The disk has too little room.', params } });
     const why = await page.getByTestId('starter-why').innerText();
-    expect(why).toContain('fehlen 12,1 MB (andere Downloads brauchen 639,4 MB).');
+    expect(why).toContain('fehlen 12,1 MB (andere Downloads brauchen 639 MB).');
     expect(await page.getByTestId('fetching').first().getAttribute('title')).toBe(why);
+    const [card, again] = [await page.getByTestId('starter').boundingBox(), await page.getByTestId('fetch-again').first().boundingBox()];
+    expect(again!.x + again!.width).toBeLessThanOrEqual(card!.x + card!.width - 16);
     await page.screenshot({ path: `${output}library-german-full-${colours}.png` });
   });
 

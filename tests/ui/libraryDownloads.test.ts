@@ -25,7 +25,8 @@ describe('the catalogue', () => {
     ]);
     expect(await page.getByTestId('catalogue-class').first().innerText()).toContain('this machine');
     const llama = page.locator('[data-id="llama-3.1-8b-q4_k_m"]');
-    expect(await llama.innerText()).toContain('size not published');
+    expect(await llama.innerText()).toContain('size unknown');
+    expect(await page.getByTestId('catalogue').innerText()).not.toMatch(/checked/i);
     await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get-pair').click();
     await page.getByTestId('download').nth(1).waitFor();
     expect((await calls(page, 'start_download')).map((args) => (args['request'] as Download['request']).file)).toEqual([

@@ -2,7 +2,7 @@
 
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import type { Page } from 'playwright-core';
+import type { Locator, Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { ask, ended, useWindow } from './harness';
 
@@ -101,15 +101,52 @@ const broken = (page: Page) =>
       .map((element) => element.innerText);
   });
 
+/** Fails if what floats covers the title bar, leaves the window, or needs scrolling sideways. */
+async function expectInPlace(page: Page, floating: Locator): Promise<void> {
+  const [box, bar, inner] = [await floating.boundingBox(), await page.locator('header').first().boundingBox(), page.viewportSize()];
+  expect(box!.y).toBeGreaterThanOrEqual(bar!.y + bar!.height);
+  expect(box!.y + box!.height).toBeLessThanOrEqual(inner!.height);
+  expect(box!.x + box!.width).toBeLessThanOrEqual(inner!.width);
+  const wider = (element: Element) =>
+    [element, ...element.querySelectorAll('.parts')].filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth).length;
+  expect(await floating.evaluate(wider), 'elements that scroll sideways').toBe(0);
+}
+
 describe.each(screens)('$width px, $colours, $locale, scale $scale', ({ width, colours, locale, scale }) => {
-  it('keeps the title bar on one line on every screen', async () => {
+  const named = (name: string) => `${name}-${width}-${colours}-${locale.slice(0, 2)}-${scale}`;
+
+  it('keeps the title bar on one line on every screen, and what floats below it', async () => {
     const page = await window_.open({ width, colours, locale, scale, height: 760 });
     await page.getByTestId('example').first().waitFor();
     for (const [at, name] of ['chat', 'compare', 'lab', 'library'].entries()) {
       await page.keyboard.press(`Control+${at + 1}`);
       await page.waitForTimeout(150);
-      await take(page, `${name}-${width}-${colours}-${locale.slice(0, 2)}-${scale}`);
+      await take(page, named(name));
       expect(await broken(page), name).toEqual([]);
     }
+    if (width === 900) return;
+    await page.keyboard.press('Control+1');
+    await ask(page);
+    await ended(page);
+    await page.locator('[data-origin=resampled][data-testid=token]').nth(9).click();
+    const card = page.getByTestId('token-card');
+    await expectInPlace(page, card);
+    const [beside, answer] = [await card.boundingBox(), await page.getByTestId('answer').boundingBox()];
+    // Next to the answer where there is room.
+    if (width === 1600) expect(beside!.x).toBeGreaterThanOrEqual(answer!.x + answer!.width);
+    await take(page, named('answer-card'));
+    await page.keyboard.press('Escape');
+    await page.getByTestId('settings').click();
+    await page.getByTestId('seed').waitFor();
+    await expectInPlace(page, page.getByRole('dialog'));
+    await take(page, named('answer-settings'));
+    await page.keyboard.press('Escape');
+    await page.getByTestId('target-menu').click();
+    await page.getByTestId('open-target').waitFor();
+    await take(page, named('model-picker'));
+    await page.keyboard.press('Escape');
+    await page.keyboard.press('Control+,');
+    await page.getByTestId('settings-dialog').waitFor();
+    await take(page, named('preferences'));
   });
 });

@@ -242,17 +242,29 @@ describe('parked drafting', () => {
     await ask(page);
     const parked = page.getByTestId('parked');
     await parked.waitFor();
-    expect(await parked.locator('summary').innerText()).toBe('parked: plain is faster here');
-    await parked.locator('summary').focus();
+    expect(await parked.innerText()).toBe('parked: plain is faster here');
+    await page.getByTestId('more-figures').focus();
     await page.keyboard.press('Enter');
     await page.getByText('1: 0.90×, 2: 0.75×').waitFor();
     await page.getByTestId('stop').click();
     const over = await hunch.answered({ replay: 'parked', recordings: { parked: parkedStream } });
-    expect(await over.getByTestId('parked').locator('summary').innerText()).toBe('mostly parked');
+    expect(await over.getByTestId('parked').innerText()).toBe('mostly parked');
   });
 });
 
 describe('settings', () => {
+  it('have a heading, sections and a button that closes them', async () => {
+    const page = await hunch.open();
+    await page.getByTestId('settings').click();
+    const settings = page.getByRole('dialog', { name: 'Settings' });
+    expect(await settings.getByRole('heading').allInnerTexts()).toEqual(['Settings', 'Drafting', 'Sampling']);
+    await page.getByTestId('system').fill('Be brief.');
+    await page.getByTestId('settings-close').click();
+    await settings.waitFor({ state: 'detached' });
+    await page.getByTestId('settings').click();
+    expect(await page.getByTestId('system').inputValue()).toBe('Be brief.');
+  });
+
   it('keep a number being typed when Escape closes them', async () => {
     const page = await hunch.open();
     await page.getByTestId('settings').click();
@@ -319,12 +331,18 @@ describe.each(cases)('at $width px, $colours', ({ width, colours }) => {
     const rule = { name: 'lossy-lenience', lenience: 0.5 } as const;
     const recordings = { full: started({ dropped_messages: 4, context_length: 270, rule }), parked: parkedStream };
     const page = await hunch.answered({ ...opening, replay: 'full,parked', recordings });
+    // The fold and the controls stay at the first line, however many lines the figures take.
+    const tops = await page
+      .locator('[data-testid=figures] > :first-child, [data-testid=more-figures]')
+      .evaluateAll((all) => all.map((one) => one.getBoundingClientRect().top));
+    expect(tops).toEqual([tops[0], tops[0]]);
     await take(page, 'full');
     await page.getByTestId('conversation').evaluate((element) => (element.scrollTop = 0));
     await take(page, 'dropped');
     await ask(page);
     await page.getByTestId('stats').nth(1).waitFor();
-    await page.getByTestId('parked').locator('summary').click();
+    await page.getByTestId('turn').last().getByTestId('more-figures').click();
+    await page.getByTestId('parked-gains').waitFor();
     await take(page, 'parked-over');
   });
 
@@ -340,6 +358,11 @@ describe.each(cases)('at $width px, $colours', ({ width, colours }) => {
     await page.getByTestId('settings').click();
     await page.getByTestId('acceptance').click();
     await page.getByTestId('rule-match').waitFor();
+    const lefts = await page
+      .getByTestId('rule-match')
+      .locator('.name, .note')
+      .evaluateAll((all) => all.map((one) => one.getBoundingClientRect().left));
+    expect(lefts).toEqual([lefts[0], lefts[0]]);
     await take(page, 'rules');
     await page.getByTestId('rule-lossy-lenience').click();
     await page.getByTestId('rule-match').waitFor({ state: 'detached' });

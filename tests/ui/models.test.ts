@@ -71,7 +71,7 @@ describe('models', () => {
     await page.getByRole('option', { name: /1\.5B/ }).click();
     await page.getByTestId('draft-menu').click();
     await page.getByRole('option', { name: /0\.5B/ }).click();
-    await page.locator('[data-testid=method][data-method=draft-model]').waitFor();
+    await expect.poll(async () => (await calls(page, 'load_models')).length).toBe(2);
     const requests = (await calls(page, 'load_models')).map((args) => args['request'] as { target: string; draft: string | null });
     expect(requests.map(({ draft }) => draft !== null)).toEqual([false, true]);
     expect(requests[1]?.target).toContain('1.5b');

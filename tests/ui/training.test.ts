@@ -47,7 +47,7 @@ describe('training a drafter', () => {
     const page = await look();
     await expect
       .poll(() => page.getByTestId('training-outlook').innerText())
-      .toMatch(/^About 1 h 7 min and 920.0 MB on disk, predicted, not measured yet/);
+      .toMatch(/^About 1 h 7 min and 920 MB on disk, predicted, not measured yet/);
     await page.getByTestId('training-tokens').getByText('1,000,000').click();
     await expect.poll(() => page.getByTestId('training-outlook').innerText()).toContain('4.6 GB on disk');
     expect(await page.getByTestId('training-start').isEnabled()).toBe(true);

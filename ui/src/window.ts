@@ -141,7 +141,7 @@ function createModels(host: Host, { notices, preferences }: Page) {
     advanced,
     settings,
     library,
-    modelList: new ModelList(library),
+    modelList: new ModelList(library, () => models.loaded?.target.path ?? null),
     servers,
     ownServer: new OwnServerSwitch(host),
     models,

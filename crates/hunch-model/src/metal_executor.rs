@@ -112,7 +112,7 @@ enum GpuMixer {
     Attention(GpuAttentionWeights),
     /// Weights of a short convolution.
     ShortConvolution(Buffer),
-    DeltaNet(DeltaNetWeights<MatrixRows, Buffer>),
+    DeltaNet(Box<DeltaNetWeights<MatrixRows, Buffer>>),
 }
 
 struct GpuAttentionWeights {
@@ -735,7 +735,7 @@ fn mixer(spec: &ModelSpec, weights: MixerWeights<MatrixRows, Buffer>) -> (Vec<Ma
         MixerWeights::DeltaNet(net) => {
             let DeltaNetWeights { channels, gates, strengths, decays, .. } = &net;
             let projections = [channels, gates, strengths].into_iter().chain(decays).cloned().collect();
-            (projections, GpuMixer::DeltaNet(net))
+            (projections, GpuMixer::DeltaNet(Box::new(net)))
         }
     }
 }

@@ -417,10 +417,10 @@ class ReplayHost implements Host {
       );
     const head = this.#library.headOf(request.head);
     const methods: LoadedModels['methods'] = draft
-      ? ['plain', 'draft-model', 'ngram']
+      ? ['plain', 'auto', 'draft-model', 'ngram']
       : head
-        ? ['plain', 'ngram-head', 'head', 'ngram']
-        : ['plain', 'ngram'];
+        ? ['plain', 'auto', 'ngram-head', 'head', 'ngram']
+        : ['plain', 'auto', 'ngram'];
     const loaded = {
       target,
       draft,

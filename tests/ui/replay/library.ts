@@ -505,7 +505,7 @@ export class ReplayLibrary {
       size_bytes: total_bytes ?? 0,
       architecture: 'qwen2',
       parameters: known?.parameters ?? 1e9,
-      quantisation: known?.quantisation ?? 'Q4_K',
+      quantisation: known?.quantisation ?? 'Q4_K_M',
       context_length: 32768,
       tokenizer: `gpt2 (${known?.vocabulary ?? 'qwen2'})`,
       has_template: true,

@@ -26,13 +26,13 @@ export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing
   function point(element: HTMLElement) {
     clearTimeout(hoverTimer);
     pointed = element;
-    onpoint(Number(element.dataset['token']), anchorOf(element));
+    onpoint(Number(element.dataset['token']), anchorOf(container, element));
   }
 
   function pin(element: HTMLElement) {
     clearTimeout(hoverTimer);
     pointed = element;
-    onpin(Number(element.dataset['token']), anchorOf(element));
+    onpin(Number(element.dataset['token']), anchorOf(container, element));
   }
 
   function onclick(event: MouseEvent) {
@@ -132,10 +132,10 @@ export const tokenPointing: Action<HTMLElement, Pointing> = (container, pointing
 };
 
 /** Rectangle of a token that the card is placed at. A wrapped token has a box on each line; the widest counts. */
-function anchorOf(element: HTMLElement): Anchor {
+function anchorOf(container: HTMLElement, element: HTMLElement): Anchor {
   const boxes = [...element.getClientRects()].sort((a, b) => b.width - a.width);
   const { left, right, top, bottom } = boxes[0] ?? element.getBoundingClientRect();
-  return { left, right, top, bottom };
+  return { left, right, top, bottom, edge: container.getBoundingClientRect().right };
 }
 
 function tokenAt(target: EventTarget | null): HTMLElement | null {

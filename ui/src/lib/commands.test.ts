@@ -304,7 +304,7 @@ describe('the table of commands', () => {
     const answer = new Answer();
     const token = { id: 1, text: 'Text', origin: 'plain', p: 1, top: [], guesses: [], round: 0, position: 0 };
     answer.apply([{ type: 'finished', stop: 'end_of_turn', tokens: [token], stats: {} } as unknown as GenerationEvent]);
-    tokens.point(answer, 0, { left: 0, right: 0, top: 0, bottom: 0 });
+    tokens.point(answer, 0, { left: 0, right: 0, top: 0, bottom: 0, edge: 0 });
     tokens.only = 'bonus';
     notices.reportFailure('The disk is full.');
     performEscape(state);

@@ -1,7 +1,7 @@
 // Texts of errors: by code, reason and details, in the window's language. The engine's own message, in English, is
 // shown as a detail. No DOM.
 
-import { formatBytes, formatBytesUp, formatCount } from './format';
+import { formatBytes, formatBytesUp, formatCount, formatMemory, formatMemoryUp } from './format';
 import type { ErrorCode, ErrorInfo, RefusalReason } from './ipc/schema.gen';
 import { methodName } from './methods';
 import { language } from './strings/index.svelte';
@@ -41,8 +41,17 @@ const formats: Readonly<Record<string, (value: number) => string>> = {
   reserved: (bytes) => (bytes > 0 ? formatBytes(bytes) : ''),
   needed: formatBytesUp,
   free: formatBytes,
-  usable: formatBytes,
 };
+
+/** Formats of amounts of memory, which replace those of files and disks. */
+const memoryFormats: typeof formats = { missing: formatMemoryUp, needed: formatMemoryUp, usable: formatMemory };
+
+/** Refusals for lack of memory. */
+const memoryRefusals: ReadonlySet<string | undefined> = new Set<RefusalReason>([
+  'model_too_large',
+  'training_too_large',
+  'lane_drafts_too_large',
+]);
 
 /** Defaults for details that the engine left out. */
 const defaults: Readonly<Record<string, string>> = { reserved: '0', remedy: 'retry' };
@@ -67,7 +76,8 @@ export function errorContent({ code, message, params: given = {} }: ErrorInfo): 
   const own = params['text'];
   if (own !== undefined) return { ...content, text: own, detail: null };
   if (!names.every((name) => params[name] !== undefined)) return { ...content, text: null, detail: message };
-  const named = Object.fromEntries(names.map((name) => [name, write(name, params[name] ?? '')]));
+  const written = memoryRefusals.has(given['reason']) ? { ...formats, ...memoryFormats } : formats;
+  const named = Object.fromEntries(names.map((name) => [name, write(written, name, params[name] ?? '')]));
   const text = [words.body?.(named as Record<ParamOf<ErrorCode>, string>), words.advice].filter((part) => part !== undefined);
   return { ...content, text: text.length > 0 ? text.join(' ') : null, detail: params['detail'] ?? null };
 }
@@ -85,7 +95,7 @@ export function errorLine(error: ErrorInfo): string {
 export const causeText = (cause: string): string => (language.current === 'en' ? cause : `${language.strings.errorCard.details} ${cause}`);
 
 /** Details formatted for the window's language. */
-function write(name: string, value: string): string {
+function write(formats: Readonly<Record<string, (value: number) => string>>, name: string, value: string): string {
   if (name === 'method') return methodName(value);
   const number = Number(value);
   return Number.isFinite(number) && value !== '' ? (formats[name]?.(number) ?? value) : value;

@@ -17,11 +17,9 @@ interface Formats {
   significant: Intl.NumberFormat;
   percent: Intl.NumberFormat;
   plural: Intl.PluralRules;
-  /** `true` if probabilities drop the leading zero: .812. */
-  bareProbability: boolean;
 }
 
-function formatsOf(locale: string, bareProbability: boolean): Formats {
+function formatsOf(locale: string): Formats {
   const digits = (least: number, most: number) =>
     new Intl.NumberFormat(locale, { minimumFractionDigits: least, maximumFractionDigits: most });
   return {
@@ -34,11 +32,10 @@ function formatsOf(locale: string, bareProbability: boolean): Formats {
     significant: new Intl.NumberFormat(locale, { maximumSignificantDigits: 3 }),
     percent: new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 0 }),
     plural: new Intl.PluralRules(locale),
-    bareProbability,
   };
 }
 
-const formats: Record<LanguageCode, Formats> = { en: formatsOf('en-US', true), de: formatsOf('de-DE', false) };
+const formats: Record<LanguageCode, Formats> = { en: formatsOf('en-US'), de: formatsOf('de-DE') };
 const now = (): Formats => formats[language.current];
 
 /** A count: 1,234. */
@@ -68,23 +65,21 @@ export function formatDuration(milliseconds: number): string {
   return minutes < 60 ? `${minutes} min` : `${whole.format(Math.floor(minutes / 60))} h ${minutes % 60} min`;
 }
 
-/** A probability: .812, 1, <.001. */
+/** A probability: 0.812, 1, <0.001. */
 export function formatProbability(value: number): string {
-  const { three, bareProbability } = now();
-  const written = (part: number) => (bareProbability ? three.format(part).replace(/^0/, '') : three.format(part));
+  const { three } = now();
   if (value >= 0.9995) return '1';
-  if (value > 0 && value < 0.0005) return `<${written(0.001)}`;
-  return written(value);
+  return value > 0 && value < 0.0005 ? `<${three.format(0.001)}` : three.format(value);
 }
 
-/** A probability with three significant digits, for equations: .812, 3.2e-5, 0, 1. */
+/** A probability with three significant digits, for equations: 0.812, 3.2e-5, 0, 1. */
 export function formatSignificant(value: number): string {
-  const { significant, bareProbability } = now();
+  const { significant } = now();
   if (value > 0 && value < 0.001) {
     const [mantissa, exponent] = value.toExponential(2).split('e');
     return `${significant.format(Number(mantissa))}e${exponent}`;
   }
-  return bareProbability ? significant.format(value).replace(/^0\./, '.') : significant.format(value);
+  return significant.format(value);
 }
 
 /** A range named by the engine: 0.5–1. */
@@ -95,19 +90,37 @@ export const formatRange = (range: string): string =>
 export const formatTime = (milliseconds: number): string =>
   new Intl.DateTimeFormat(language.current, { month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' }).format(milliseconds);
 
-/** A file size: 91.7 MB, 1.1 GB. */
+/** One decimal place below a hundred, none above. */
+const amount = (value: number): string => (value < 99.95 ? now().one : now().whole).format(value);
+
+/** A file size in decimal units: 91.7 MB, 491 MB, 1.1 GB. */
 export function formatBytes(bytes: number): string {
-  const { whole, one } = now();
-  if (bytes >= 1e9) return `${one.format(bytes / 1e9)} GB`;
-  if (bytes >= 1e6) return `${one.format(bytes / 1e6)} MB`;
-  return `${whole.format(Math.ceil(bytes / 1e3))} kB`;
+  if (bytes >= 999.5e6) return `${amount(bytes / 1e9)} GB`;
+  if (bytes >= 1e6) return `${amount(bytes / 1e6)} MB`;
+  return `${now().whole.format(Math.ceil(bytes / 1e3))} kB`;
 }
 
 /** A file size, rounded up: 12.1 MB for 12,000,001 bytes. */
 export function formatBytesUp(bytes: number): string {
   if (bytes < 1e6) return formatBytes(bytes);
-  const step = bytes > 999_900_000 ? 1e8 : 1e5;
+  const unit = bytes > 999e6 ? 1e9 : 1e6;
+  const step = bytes > 99.9 * unit ? unit : unit / 10;
   return formatBytes(step * Math.ceil(bytes / step));
+}
+
+const mebibyte = 2 ** 20;
+const gibibyte = 2 ** 30;
+
+/** A size in memory, in binary units under the decimal names, as systems show it: 148 MB, 16 GB. */
+export function formatMemory(bytes: number): string {
+  const { upToOne, whole } = now();
+  return bytes >= 999.5 * mebibyte ? `${upToOne.format(bytes / gibibyte)} GB` : `${whole.format(bytes / mebibyte)} MB`;
+}
+
+/** A size in memory, rounded up. */
+export function formatMemoryUp(bytes: number): string {
+  const step = bytes > 999 * mebibyte ? gibibyte / 10 : mebibyte;
+  return formatMemory(step * Math.ceil(bytes / step));
 }
 
 /** A number of weights: 135M, 1.5B. */
@@ -115,6 +128,10 @@ export function formatParameters(count: number): string {
   const { whole, upToOne } = now();
   return count >= 1e9 ? `${upToOne.format(count / 1e9)}B` : `${whole.format(count / 1e6)}M`;
 }
+
+/** A number of weights next to a name; empty if the name states a size itself, as "Qwen3 0.6B" does. */
+export const parametersBeside = (name: string, count: number): string[] =>
+  /(^|[\s-])\d+(\.\d+)?[BM]\b/i.test(name) ? [] : [formatParameters(count)];
 
 /** A number in a field: fixed decimal places, no thousands separators. */
 export const formatField = (value: number, digits: number): string =>

@@ -6,6 +6,9 @@ import { methodName } from './methods';
 import { ruleFigure } from './rules';
 import { language } from './strings/index.svelte';
 
+/** Most lanes whose names fit next to their lines in a chart. */
+export const mostNamedLanes = 3;
+
 /** Most lanes next to plain decoding. */
 export const mostLanes = 7;
 

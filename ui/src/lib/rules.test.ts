@@ -87,10 +87,10 @@ describe('acceptance rules', () => {
 
 describe('the test of a drafted token', () => {
   it('compares a number with min(1, p/q) by the usual rule', () => {
-    expect(acceptedBecause(lossless, drafted)).toBe('u .300 < min(1, p/q) = .420: accepted');
-    expect(rejectedBecause(lossless, fallen)).toBe('u .810 ≥ min(1, p/q) = .420: rejected');
+    expect(acceptedBecause(lossless, drafted)).toBe('u 0.300 < min(1, p/q) = 0.420: accepted');
+    expect(rejectedBecause(lossless, fallen)).toBe('u 0.810 ≥ min(1, p/q) = 0.420: rejected');
     // A certain draft is compared with p alone.
-    expect(rejectedBecause(lossless, { ...fallen, q: null })).toBe('u .810 ≥ p = .210: rejected');
+    expect(rejectedBecause(lossless, { ...fallen, q: null })).toBe('u 0.810 ≥ p = 0.210: rejected');
     expect(rejectedBecause(lossless, { ...fallen, p: 0.9, u: 0.9999 })).toBe('u 1 ≥ min(1, p/q) = 1: rejected');
     setLanguage('de');
     expect(rejectedBecause(lossless, fallen)).toBe('u 0,810 ≥ min(1; p/q) = 0,420: verworfen');
@@ -107,10 +107,10 @@ describe('the test of a drafted token', () => {
       'The target drew it too, with the same noise: accepted',
       'The target drew another token, with the same noise: rejected',
     ]);
-    expect(both('lossy-typical')).toEqual(['p .210 > min(0.09, 0.30 · e^−H): accepted', 'p .210 ≤ min(0.09, 0.30 · e^−H): rejected']);
+    expect(both('lossy-typical')).toEqual(['p 0.210 > min(0.09, 0.30 · e^−H): accepted', 'p 0.210 ≤ min(0.09, 0.30 · e^−H): rejected']);
     expect(both('lossy-lenience')).toEqual([
-      'u .300 < min(1, p/(0.50 q)) = .420: accepted',
-      'u .910 ≥ min(1, p/(0.50 q)) = .840: rejected',
+      'u 0.300 < min(1, p/(0.50 q)) = 0.420: accepted',
+      'u 0.910 ≥ min(1, p/(0.50 q)) = 0.840: rejected',
     ]);
   });
 

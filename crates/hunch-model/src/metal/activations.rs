@@ -7,7 +7,9 @@ use hunch_error::Result;
 
 use super::gpu::{Argument, Buffer, Gpu};
 use super::products::TileRows;
-use super::workspace::ROW_STEP;
+
+/// Rows are allocated in multiples of this number.
+pub(super) const ROW_STEP: usize = 16;
 
 /// Forms of activations that a kernel writes, as the bits of `rows.metal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,10 +7,7 @@ use super::activations::ActivationOutput;
 use super::constants::constants;
 use super::gpu::{Argument, Buffer, BufferAt, Grid};
 use super::kernels::{Kernel, Kernels, LANES};
-use super::workspace::{AttentionSpace, SPAN};
-
-/// Most rows that read the cache together. Passes that verify a draft have no more.
-pub const ATTENTION_ROWS: usize = 16;
+use super::workspace::{ATTENTION_ROWS, AttentionSpace, SPAN};
 
 /// Shape of attention over a layer's cache.
 #[derive(Clone, Copy, Debug)]

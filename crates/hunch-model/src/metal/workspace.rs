@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use super::activations::Activations;
-use super::attention::ATTENTION_ROWS;
+use super::activations::{Activations, ROW_STEP};
 use super::gpu::{Buffer, Gpu};
 use hunch_error::Result;
 use hunch_kernels::{RowMask, Window};
@@ -14,8 +13,8 @@ pub const SPAN: usize = 128;
 const ATTENTION_SPACE: usize = 256 << 20;
 /// Slots in the list of a row of attention.
 const TAIL: usize = 64;
-/// Rows are allocated in multiples of this number.
-pub(super) const ROW_STEP: usize = 16;
+/// Most rows that read the cache together. Passes that verify a draft have no more.
+pub const ATTENTION_ROWS: usize = 16;
 
 /// Keys that the rows of a pass see, and space for partial results of attention.
 #[derive(Debug)]

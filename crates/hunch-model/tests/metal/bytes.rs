@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use hunch_kernels::{RowMask, WeightType};
 use hunch_model::metal::activations::{Activations, Forms};
-use hunch_model::metal::attention::{ATTENTION_ROWS, AttentionLayout, GpuAttention, Scoring};
+use hunch_model::metal::attention::{AttentionLayout, GpuAttention, Scoring};
 use hunch_model::metal::costs::{AttentionSize, PassSize};
 use hunch_model::metal::gpu::{Buffer, Gpu};
 use hunch_model::metal::kernels::Kernels;
 use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::multiply::{GpuProduct, Scaling};
-use hunch_model::metal::workspace::AttentionSpace;
+use hunch_model::metal::workspace::{ATTENTION_ROWS, AttentionSpace};
 
 use crate::products::{upload, weights};
 use crate::reference::{half_bytes, noise};

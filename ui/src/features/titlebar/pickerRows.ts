@@ -1,7 +1,7 @@
 // Choices for a model slot, in display order. No DOM.
 
 import { causeText } from '../../lib/errors';
-import { formatBytes, formatParameters } from '../../lib/format';
+import { formatBytes, parametersBeside } from '../../lib/format';
 import type { DraftOffer, DraftOffers, FitVerdict, HeadOffer, LowBitOffer, ModelEntry } from '../../lib/ipc/schema.gen';
 import { shortcut } from '../../lib/platform';
 import { fileLines, type LibraryState } from '../../lib/state/library.svelte';
@@ -206,11 +206,13 @@ function draftGain({ measured, predicted, recommended, verdict }: DraftOffer): s
 
 function modelRow(library: LibraryState, model: ModelEntry): PickerRow {
   const { path, size_bytes, problem, architecture, parameters, quantisation } = model;
+  const name = library.titleOf(model);
+  const facts = [...parametersBeside(name, parameters), quantisation, architecture];
   return {
     id: path,
-    name: library.titleOf(model),
+    name,
     aside: formatBytes(size_bytes),
-    note: problem === null ? `${architecture}, ${formatParameters(parameters)}, ${quantisation}` : causeText(problem),
+    note: problem === null ? facts.join(', ') : causeText(problem),
     fit: problem === null ? library.fits[path] : undefined,
     chosen: false,
     disabled: false,

@@ -20,7 +20,8 @@ function make() {
   };
   const host = { invoke } as unknown as Host;
   const library = new LibraryState(host);
-  return { engine, calls, picks, library, modelList: new ModelList(library) };
+  const memory: { target: string | null } = { target: null };
+  return { engine, calls, picks, library, memory, modelList: new ModelList(library, () => memory.target) };
 }
 
 describe('the library', () => {
@@ -107,6 +108,16 @@ describe('the library', () => {
 });
 
 describe('the list of models', () => {
+  it('shows the loaded target until another model is chosen, and the first model without one', async () => {
+    const { library, memory, modelList } = make();
+    await library.ask();
+    expect(modelList.current?.path).toBe(modelList.found[0]?.path);
+    memory.target = modelList.found[2]!.path;
+    expect(modelList.current?.path).toBe(memory.target);
+    modelList.select(modelList.found[1]!.path);
+    expect(modelList.current?.path).toBe(modelList.found[1]?.path);
+  });
+
   it('finds by every typed word: title, file name, family, quantisation, source, parameters', async () => {
     const { library, modelList } = make();
     await library.ask();

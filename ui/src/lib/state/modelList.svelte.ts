@@ -32,6 +32,7 @@ export class ModelList {
   #selected = $state<string | null>(null);
 
   readonly #library: LibraryState;
+  readonly #loaded: () => string | null;
 
   /** Matching models in order. Unusable ones come last. */
   found = $derived.by((): readonly ModelEntry[] => {
@@ -41,14 +42,19 @@ export class ModelList {
       .toSorted((a, b) => Number(a.problem !== null) - Number(b.problem !== null) || order(a, b) || orders.name(a, b));
   });
 
-  /** The selected model; the first one until another is chosen. */
-  current = $derived.by((): ModelEntry | null => this.found.find(({ path }) => path === this.#selected) ?? this.found[0] ?? null);
+  /** The selected model; until one is chosen, the first one that was searched for, the loaded target, or the first one. */
+  current = $derived.by((): ModelEntry | null => {
+    const at = (wanted: string | null) => this.found.find(({ path }) => path === wanted);
+    return at(this.#selected) ?? (this.query === '' ? at(this.#loaded()) : undefined) ?? this.found[0] ?? null;
+  });
 
   /** `true` if a filter is active. */
   filtered = $derived(this.fitting || facets.some((facet) => this.chosen[facet] !== null));
 
-  constructor(library: LibraryState) {
+  /** `loaded` returns the path of the loaded target. */
+  constructor(library: LibraryState, loaded: () => string | null) {
     this.#library = library;
+    this.#loaded = loaded;
   }
 
   /** Values of a facet, most frequent first, counted with all other filters. */

@@ -3,12 +3,14 @@
 import type { MarkClass } from '../strings/keys';
 import type { Answer, TokenDetail } from './answer.svelte';
 
-/** A rectangle in the window, in pixels. */
+/** The rectangle of a token in the window, in pixels. */
 export interface Anchor {
   left: number;
   right: number;
   top: number;
   bottom: number;
+  /** Right edge of its text. */
+  edge: number;
 }
 
 /** The token that the card describes. */

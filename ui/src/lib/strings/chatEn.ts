@@ -170,7 +170,8 @@ export const chatEn = {
     more: 'More figures',
     less: 'Fewer figures',
     repeats: 'The same models, settings and seed repeat this answer',
-    repeatsAtZeroTemperature: 'The same models, settings and seed repeat this answer at temperature 0. Above 0, K must be fixed too.',
+    repeatsAtZeroTemperature:
+      'The same models, settings and seed repeat this answer at temperature 0. Above 0, the draft length must be fixed too.',
   },
   /** Figures of a server's answer. */
   serverFigures: {
@@ -236,8 +237,9 @@ export const chatEn = {
     pausingElsewhere: 'Pausing',
     instructionsReplaced: (preset: string) => `The preset “${preset}” replaced the instructions.`,
     restoreInstructions: 'Restore',
-    depthMark: 'K',
-    depth: 'Draft tokens per round',
+    depth: 'Draft length',
+    /** Short form for narrow windows. */
+    depthShort: 'Length',
     depthTitle: 'Most draft tokens per round. Auto picks the fastest.',
     auto: 'auto',
     stop: 'Stop',
@@ -255,6 +257,9 @@ export const chatEn = {
   },
   settings: {
     label: 'Settings',
+    close: 'Close',
+    sampling: 'Sampling',
+    drafting: 'Drafting',
     instructions: 'Instructions',
     instructionsNote: 'For the whole conversation',
     noInstructions: 'None',
@@ -272,7 +277,7 @@ export const chatEn = {
     maxTokensSpoken: 'Maximum length of an answer in tokens',
     maxTokensNote: 'Tokens',
     seed: 'Seed',
-    seedNote: 'Repeats an answer if K is fixed',
+    seedNote: 'Repeats an answer if the draft length is fixed',
     randomSeed: 'random',
     seedRefused: (text: string) => `“${text}” is not a whole number. The seed is unchanged.`,
     recommended: 'Recommended for this model',
@@ -390,12 +395,7 @@ export const chatEn = {
   },
   colourGuide: {
     title: 'Who wrote which token',
-    meanings: {
-      accepted: 'The draft guessed it, and the target agreed.',
-      resampled: 'The draft guessed wrong, so the target chose.',
-      bonus: 'All guesses were right, so the target added one.',
-      plain: 'The target wrote it without a guess.',
-    },
+    roles: 'A draft guesses ahead. The target, your model, checks each guess.',
     close: 'Got it',
   },
   answerText: {
@@ -424,6 +424,7 @@ export const chatEn = {
     label: (text: string) => `Token ${text}`,
     id: (id: number) => `id ${id}`,
     p: 'p',
+    pFiltered: 'p, after filters',
     pTitle: 'Target probability, after temperature and filters',
     q: 'q',
     qTitle: 'Draft probability',
@@ -431,8 +432,8 @@ export const chatEn = {
     certain: 'certain',
     notDrafted: 'not drafted',
     notRecorded: 'not recorded',
-    confidence: 'confidence',
-    confidenceTitle: 'Target softmax at temperature 1, no filters',
+    pUnfiltered: 'before filters',
+    pUnfilteredTitle: 'Confidence: target softmax at temperature 1, no filters',
     entropy: 'entropy',
     entropyTitle: 'Entropy of the target softmax at temperature 1',
     bits: (entropy: string) => `${entropy} bits`,

@@ -9,10 +9,10 @@ import menu from './menuDe.json';
 import type { Strings } from './en';
 
 const origins: Strings['origins'] = {
-  accepted: { label: 'angenommen', meaning: 'Vom Draft vorgeschlagen, vom Target angenommen.' },
-  resampled: { label: 'neu gezogen', meaning: 'Nach einem verworfenen Draft vom Target gezogen.' },
-  bonus: { label: 'Bonus', meaning: 'Nach einem vollständig angenommenen Draft vom Target gezogen.' },
-  plain: { label: 'ohne Draft', meaning: 'Vom Target ohne Draft gezogen.' },
+  accepted: { label: 'angenommen', meaning: 'Der Draft hat es geraten, das Target hat zugestimmt.' },
+  resampled: { label: 'neu gezogen', meaning: 'Der Draft lag falsch, das Target hat gewählt.' },
+  bonus: { label: 'Bonus', meaning: 'Alles war richtig geraten, das Target gab eines dazu.' },
+  plain: { label: 'ohne Draft', meaning: 'Das Target hat es ohne Vorschlag geschrieben.' },
   chosen: { label: 'gewählt', meaning: 'Von dir gewählt. Die Antwort geht von hier aus weiter.' },
 };
 
@@ -193,6 +193,8 @@ export const de: Strings = {
     },
     draftMark: 'Draft',
     headMark: 'Head',
+    /** For a model that brings a drafter, if no draft was chosen. */
+    ownDraft: 'Eigener Drafter',
     ownDrafter: 'Eigener Drafter dieses Modells',
     withoutDraft: 'Ohne Draft',
     metal: 'Metal',

@@ -94,10 +94,10 @@ const nouns: Record<
 };
 
 const origins: Record<AnswerOrigin, Named> = {
-  accepted: { label: 'accepted', meaning: 'Drafted, and accepted by the target.' },
-  resampled: { label: 'resampled', meaning: 'Resampled by the target after a rejected draft.' },
-  bonus: { label: 'bonus', meaning: 'Sampled by the target after a fully accepted draft.' },
-  plain: { label: 'plain', meaning: 'Sampled by the target without a draft.' },
+  accepted: { label: 'accepted', meaning: 'The draft guessed it, and the target agreed.' },
+  resampled: { label: 'resampled', meaning: 'The draft guessed wrong, so the target chose.' },
+  bonus: { label: 'bonus', meaning: 'All guesses were right, so the target added one.' },
+  plain: { label: 'plain', meaning: 'The target wrote it without a guess.' },
   chosen: { label: 'chosen', meaning: 'Chosen by you. The answer continues from it.' },
 };
 
@@ -280,6 +280,8 @@ export const en = {
     draftMark: 'draft',
     /** Mark of a head, a network trained for the model. */
     headMark: 'head',
+    /** For a model that brings a drafter, if no draft was chosen. */
+    ownDraft: 'Own drafter',
     ownDrafter: 'Own drafter of this model',
     withoutDraft: 'Without a draft',
     metal: 'Metal',

@@ -276,6 +276,8 @@ export const labDe: LabStrings = {
     },
     costs: (draft, origin) => `Ein Draft-Token kostet ${draft} eines Target-Durchlaufs (${origin}).`,
     sessions: 'Deine Antworten',
+    dot: 'deine Antwort',
+    dots: 'deine Antworten',
     session: (title, method, alpha, depth, mean) =>
       `${title}, ${method}: Alpha ${alpha}, ${depth} Draft-Tokens pro Runde, ${mean} Tokens pro Durchlauf, gemessen`,
     noSessions: 'Antworten mit solchen Drafts erscheinen hier als Punkte.',

@@ -300,6 +300,8 @@ export const labEn = {
     },
     costs: (draft: string, origin: string) => `A draft token costs ${draft} of a target pass (${origin}).`,
     sessions: 'Your answers',
+    dot: 'your answer',
+    dots: 'your answers',
     session: (title: string, method: string, alpha: string, depth: string, mean: string) =>
       `${title}, ${method}: alpha ${alpha}, ${depth} drafted per round, ${mean} tokens per pass, measured`,
     noSessions: 'Answers with such drafts appear here as dots.',

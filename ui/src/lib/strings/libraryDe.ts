@@ -279,12 +279,7 @@ export const libraryDe: Strings['library'] = {
     ofClass: (memory) => `Für ${memory}`,
     thisMachine: 'dieser Rechner',
     moreThanHere: 'braucht mehr Speicher, als dieser Rechner hat',
-    unknownSize: 'Größe nicht veröffentlicht',
-    checked: {
-      published: (month) => `Im ${month} mit veröffentlichten Angaben verglichen`,
-      public_sources: (month) => `Im ${month} mit öffentlichen Quellen verglichen, nicht auf dem Hub`,
-      name_only: (month) => `Name im ${month} in öffentlichen Quellen geprüft, Größe unbekannt`,
-    },
+    unknownSize: 'Größe unbekannt',
     draftFor: (name, size) => `Draft: ${name}, ${size}`,
     noDraft: 'Kein Draft empfohlen',
     draftRole: 'Draft',

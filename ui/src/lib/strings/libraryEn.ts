@@ -1,6 +1,6 @@
 // The text of the library in English.
 
-import type { CheckSource, DownloadPhase, FitVerdict, HubSort, HubTokenSource, MemoryClass, ModelSource } from '../ipc/schema.gen';
+import type { DownloadPhase, FitVerdict, HubSort, HubTokenSource, MemoryClass, ModelSource } from '../ipc/schema.gen';
 import type { Facet, LibraryPart, Sort } from './keys';
 
 const parts: Record<LibraryPart, string> = { here: 'On this machine', catalogue: 'Catalogue', folders: 'Folders', servers: 'Servers' };
@@ -50,13 +50,6 @@ const tokens: Record<HubTokenSource, string> = {
   environment: 'The token comes from HF_TOKEN.',
   keychain: 'The token is in the keychain.',
   file: 'The token comes from Hugging Face’s token file.',
-};
-
-/** The last check of an entry, by its sources. */
-const checked: Record<CheckSource, (month: string) => string> = {
-  published: (month) => `Checked against published figures in ${month}`,
-  public_sources: (month) => `Checked against public documents in ${month}, not on the Hub`,
-  name_only: (month) => `Name checked in public documents in ${month}, size unknown`,
 };
 
 const hubSorts: Record<HubSort, string> = { downloads: 'Most downloads', likes: 'Most likes' };
@@ -329,8 +322,7 @@ export const libraryEn = {
     ofClass: (memory: string) => `For ${memory}`,
     thisMachine: 'this machine',
     moreThanHere: 'needs more memory than this machine has',
-    unknownSize: 'size not published',
-    checked,
+    unknownSize: 'size unknown',
     draftFor: (name: string, size: string) => `Draft: ${name}, ${size}`,
     noDraft: 'No draft recommended',
     draftRole: 'draft',

@@ -114,7 +114,7 @@ describe('language', () => {
       plural(1, 'round'),
       nounAfter(2, 'round'),
     ];
-    expect(written()).toEqual(['1,234,567', '2.61', '71%', '.812', '<.001', '1.1 GB', '1.5B', '2048', '0.70', '1 round', 'rounds']);
+    expect(written()).toEqual(['1,234,567', '2.61', '71%', '0.812', '<0.001', '1.1 GB', '1.5B', '2048', '0.70', '1 round', 'rounds']);
     setLanguage('de');
     expect(written()).toEqual(['1.234.567', '2,61', '71 %', '0,812', '<0,001', '1,1 GB', '1,5B', '2048', '0,70', '1 Runde', 'Runden']);
   });
