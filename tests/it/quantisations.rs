@@ -1,4 +1,5 @@
-//! Tiny models with weights of the types that only our own reader knows: i-quants, ternary types, MXFP4, NVFP4.
+//! Tiny models with weights of the types that only our own reader knows: i-quants, ternary types, MXFP4, NVFP4,
+//! Q1_0 and Q2_0.
 //!
 //! The weights of single blocks are compared with llama.cpp in `crates/hunch-kernels/tests/block_values.rs`.
 
@@ -126,7 +127,7 @@ fn memory_counts_kept_and_read_bytes() {
         let of =
             |bytes: &dyn Fn(&str) -> usize| file.gguf().tensors.keys().map(|name| bytes(name)).sum::<usize>();
         let kept_bits = match dtype {
-            WeightType::Iq4Nl | WeightType::Mxfp4 => 4.5,
+            WeightType::Iq4Nl | WeightType::Mxfp4 | WeightType::Q1_0 | WeightType::Q2_0 => 4.5,
             WeightType::Nvfp4 => 5.0,
             WeightType::Affine8 => 9.0,
             WeightType::Iq2Xs | WeightType::Iq2S | WeightType::Iq1M => 4.5625,

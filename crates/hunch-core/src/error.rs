@@ -29,7 +29,7 @@ pub enum Error {
     #[error("The answer cannot continue in the required format: none of the model's tokens fits here.")]
     NothingAllowed,
     /// All scores of a model are NaN or minus infinity.
-    #[error("The model's scores are not numbers. Its file may be damaged: download it again.")]
+    #[error("The model's scores are not numbers. Its file may be damaged. Download it again.")]
     UnusableScores,
     /// A model or proposer failed.
     #[error(transparent)]

@@ -382,7 +382,7 @@ mod tests {
         let chosen = [0, 3, 3, 1, 4, 3, 0, 4, 3, 0];
         let bias = noise(EXPERTS * N, 9);
         for &dtype in WeightType::ALL.iter().filter(|dtype| **dtype != WeightType::Q3K) {
-            let k = if dtype.block_size() == 256 { 512 } else { 192 };
+            let k = if dtype.block_size() == 256 { 512 } else { 384 };
             let bytes = bytes_of(dtype, EXPERTS * N, k);
             let x = noise(chosen.len() / USED * k, 3);
             let per_expert = bytes.len() / EXPERTS;

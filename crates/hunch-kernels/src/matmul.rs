@@ -496,7 +496,7 @@ mod tests {
 
     fn width(dtype: WeightType) -> usize {
         // Not a multiple of 256 where the block size allows it.
-        if dtype.block_size() == 256 { 768 } else { 576 }
+        if dtype.block_size() == 256 { 768 } else { 640 }
     }
 
     /// Compares with the f64 product of the weights and the activations after quantisation.

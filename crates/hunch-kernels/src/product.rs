@@ -62,6 +62,8 @@ pub(super) fn quantised_kernel(dtype: WeightType, level: Level) -> Option<(Quant
         T::Iq1M => kernel::<Table256<Iq1, 16>>(level),
         // Kept as Q2_K.
         T::Tq1_0 | T::Tq2_0 => kernel::<blocks::Q2K>(level),
+        // Kept as Q4_0.
+        T::Q1_0 | T::Q2_0 => kernel::<blocks::Q4_0>(level),
         _ => return None,
     })
 }

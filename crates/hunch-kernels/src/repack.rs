@@ -3,7 +3,7 @@
 //!
 //! The layouts of the file are defined by ggml (ggml-common.h and ggml-quants.c of ggml-org/llama.cpp).
 
-use super::blocks::{Affine8, Format, Q2K};
+use super::blocks::{Affine8, Format, Q2K, Q4_0};
 use super::grids;
 use super::packed::BlockShape;
 use super::tables::{Fp4, Iq1, Iq2, Iq3S, Iq3Xxs, Iq4, Q3, Table16, Table32, Table256, TableFormat, Values};
@@ -46,6 +46,8 @@ impl Kept {
             },
             T::Tq1_0 => Self { repack: tq1_0, shape: Q2K::SHAPE, block: Q2K::BLOCK, dequantise: ternary },
             T::Tq2_0 => Self { repack: tq2_0, shape: Q2K::SHAPE, block: Q2K::BLOCK, dequantise: ternary },
+            T::Q1_0 => Self { repack: q1_0, shape: Q4_0::SHAPE, block: Q4_0::BLOCK, dequantise: q4_0 },
+            T::Q2_0 => Self { repack: q2_0, shape: Q4_0::SHAPE, block: Q4_0::BLOCK, dequantise: q4_0 },
             _ => return None,
         })
     }
@@ -89,7 +91,8 @@ pub fn bytes_read(dtype: WeightType, weights: usize) -> usize {
 /// Types with a [`CodeTable`] have 4 bits for a weight, in 16 bytes for 32 weights. The low nibbles are weights 0 to 15.
 /// Scales are around them. IQ4_NL has a half-precision number in front, MXFP4 the upper half of a float. NVFP4 has two
 /// half-precision numbers, for 16 weights each. The others have 128 bytes of codes, signed bytes that scale 32 or 16
-/// weights each, and a factor in half precision. Ternary types become Q2_K. AFFINE8 stays as it is.
+/// weights each, and a factor in half precision. Ternary types become Q2_K. Q1_0 and Q2_0 become Q4_0. AFFINE8 stays as
+/// it is.
 ///
 /// # Panics
 /// If `file` does not consist of whole blocks.
@@ -393,6 +396,34 @@ fn ternary(block: &[u8], out: &mut [f32]) {
     for (i, out) in out.iter_mut().enumerate() {
         let code = block[16 + 32 * (i / 128) + i % 32] >> (2 * (i % 128 / 32)) & 3;
         *out = d * (f32::from(code) - 1.0);
+    }
+}
+
+/// Stores blocks of Q4_0 with the scale of the file and the value of each weight, -8 to 7.
+fn put_q4_0(file: &[u8], out: &mut [u8], value: impl Fn(usize) -> i8) {
+    for (block, out) in out.chunks_exact_mut(Q4_0::SHAPE.bytes).enumerate() {
+        out[..2].copy_from_slice(&file[..2]);
+        (0..Q4_0::BLOCK).for_each(|i| put(&mut out[2..], i, (value(Q4_0::BLOCK * block + i) + 8) as u8));
+    }
+}
+
+/// One bit for each weight, which stands for -1 or 1.
+fn q1_0(file: &[u8], out: &mut [u8]) {
+    put_q4_0(file, out, |i| if file[2 + i / 8] >> (i % 8) & 1 == 1 { 1 } else { -1 });
+}
+
+/// Two bits for each weight, which stand for -1, 0, 1 or 2.
+fn q2_0(file: &[u8], out: &mut [u8]) {
+    put_q4_0(file, out, |i| (file[2 + i / 4] >> (2 * (i % 4)) & 3) as i8 - 1);
+}
+
+/// Computes the weights of a block of Q4_0.
+fn q4_0(block: &[u8], out: &mut [f32]) {
+    let d = half::f16::from_le_bytes([block[0], block[1]]).to_f32();
+    let (low, high) = out.split_at_mut(16);
+    for ((byte, low), high) in block[2..].iter().zip(low).zip(high) {
+        *low = d * (f32::from(byte & 15) - 8.0);
+        *high = d * (f32::from(byte >> 4) - 8.0);
     }
 }
 

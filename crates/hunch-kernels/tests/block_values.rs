@@ -1,5 +1,5 @@
 //! Compares the weights of blocks with the Python package `gguf` of llama.cpp, as recorded by
-//! `scripts/block-values.py`.
+//! `scripts/block-values.py`. That script has the reference for Q1_0 and Q2_0.
 
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -7,7 +7,7 @@ use hunch_model::low_bit;
 use hunch_model::model_folder;
 
 /// llama.cpp's numbers of file-level quantisations (`enum llama_ftype`), for all released types.
-const FILE_TYPES: [(u32, &str); 34] = [
+const FILE_TYPES: [(u32, &str); 36] = [
     (0, "F32"),
     (1, "F16"),
     (2, "Q4_0"),
@@ -42,6 +42,8 @@ const FILE_TYPES: [(u32, &str); 34] = [
     (37, "TQ2_0"),
     (38, "MXFP4"),
     (39, "NVFP4"),
+    (40, "Q1_0"),
+    (41, "Q2_0"),
 ];
 
 /// Returns a model's quantisation: the file's own statement, or the type of most weights. A low-bit copy has the

@@ -44,6 +44,6 @@ mod tests {
                 "{dtype}"
             );
         }
-        assert_eq!((shared.count(), WeightType::ALL.len()), (13, 27));
+        assert_eq!((shared.count(), WeightType::ALL.len()), (13, 29));
     }
 }

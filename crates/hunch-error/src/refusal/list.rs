@@ -150,11 +150,11 @@ refusals! {
     )]
     NoUserTurn,
     /// All scores of the target are NaN or minus infinity.
-    #[error("The model's scores are not numbers, so no token can be chosen. Its file may be damaged: download it again.")]
+    #[error("The model's scores are not numbers, so no token can be chosen. Its file may be damaged. Download it again.")]
     UnusableScores,
     /// The format of the answer allows no token that the model can choose.
     #[error(
-        "The answer cannot continue in the required format: none of the model's tokens fits here. Change the format, or \
+        "The answer cannot continue in the required format: none of the model's tokens fits here. Choose another format, or \
          answer again."
     )]
     NothingFitsFormat,

@@ -45,6 +45,10 @@ pub enum Format {
     Tq1_0,
     /// 2 bits, kept as Q2_K.
     Tq2_0,
+    /// 1 bit, kept as Q4_0.
+    Q1_0,
+    /// 2 bits, kept as Q4_0.
+    Q2_0,
     /// Codes of 16 values, one scale.
     Iq4Nl,
     /// Codes of 16 values, scales of 32 weights.
@@ -108,7 +112,7 @@ pub struct Unit {
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Q4_0,
         Self::Q4_1,
         Self::Q5_0,
@@ -122,6 +126,8 @@ impl Format {
         Self::Q6K,
         Self::Tq1_0,
         Self::Tq2_0,
+        Self::Q1_0,
+        Self::Q2_0,
         Self::Iq4Nl,
         Self::Iq4Xs,
         Self::Mxfp4,
@@ -156,6 +162,8 @@ impl Format {
             Self::Q6K => WeightType::Q6K,
             Self::Tq1_0 => WeightType::Tq1_0,
             Self::Tq2_0 => WeightType::Tq2_0,
+            Self::Q1_0 => WeightType::Q1_0,
+            Self::Q2_0 => WeightType::Q2_0,
             Self::Iq4Nl => WeightType::Iq4Nl,
             Self::Iq4Xs => WeightType::Iq4Xs,
             Self::Mxfp4 => WeightType::Mxfp4,
@@ -175,6 +183,7 @@ impl Format {
     pub fn kernel(self) -> Self {
         match self {
             Self::Tq1_0 | Self::Tq2_0 => Self::Q2K,
+            Self::Q1_0 | Self::Q2_0 => Self::Q4_0,
             Self::Iq2Xs | Self::Iq2S => Self::Iq2Xxs,
             Self::Iq1M => Self::Iq1S,
             other => other,
@@ -202,7 +211,7 @@ impl Format {
     /// Returns the number subtracted from every code.
     pub fn offset(self) -> i16 {
         match self {
-            Self::Q4_0 => 8,
+            Self::Q4_0 | Self::Q1_0 | Self::Q2_0 => 8,
             Self::Q5_0 => 16,
             Self::Q3K => 4,
             Self::Q6K => 32,
@@ -222,7 +231,7 @@ impl Format {
     /// Returns the kind of scales.
     pub fn scales(self) -> ScaleKind {
         match self {
-            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 | Self::Iq4Nl => ScaleKind::Half,
+            Self::Q4_0 | Self::Q1_0 | Self::Q2_0 | Self::Q5_0 | Self::Q8_0 | Self::Iq4Nl => ScaleKind::Half,
             Self::Q4_1 | Self::Q5_1 | Self::Affine8 => ScaleKind::Pair,
             Self::Q4K | Self::Q5K => ScaleKind::K4,
             Self::Q2K | Self::Tq1_0 | Self::Tq2_0 => ScaleKind::K2,
@@ -317,7 +326,10 @@ impl Format {
     fn kept_units(self, kept: &[u8]) -> Vec<Unit> {
         match self {
             Self::Tq1_0 | Self::Tq2_0 => (0..SUPER).map(|u| q2k(kept, u)).collect(),
-            Self::Iq4Nl | Self::Mxfp4 => vec![simple(half_at(kept, 0), f16::ZERO, &kept[2..], None)],
+            Self::Q1_0 | Self::Q2_0 | Self::Iq4Nl | Self::Mxfp4 => {
+                let unit = |block: &[u8]| simple(half_at(block, 0), f16::ZERO, &block[2..], None);
+                kept.chunks_exact(18).map(unit).collect()
+            }
             Self::Nvfp4 => {
                 let unit = |block: &[u8]| simple(half_at(block, 0), half_at(block, 2), &block[4..], None);
                 kept.chunks_exact(20).map(unit).collect()

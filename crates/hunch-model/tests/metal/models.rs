@@ -500,7 +500,7 @@ fn passes_with_a_draft_window_match_cpu_executor() {
     }
 }
 
-/// Types that candle cannot read: i-quants, ternary types and FP4.
+/// Types that candle cannot read: i-quants, ternary types, FP4, Q1_0 and Q2_0.
 #[test]
 fn models_of_types_with_code_tables_match_cpu_executor() {
     let folder = tempfile::tempdir().unwrap();
