@@ -26,18 +26,19 @@ pub struct TimedPasses {
     pub note: Option<String>,
     /// Rows, and the median time of a pass in milliseconds.
     pub pass_ms: Vec<(usize, f64)>,
-    /// Bytes of the weights in memory, as they are predicted before a model is loaded.
+    /// Bytes of the weights in memory, as they were predicted before the model was loaded.
     pub weight_bytes: u64,
     /// Bytes that the model and these passes took of the device's memory. 0 on the CPU.
     pub device_bytes: u64,
 }
 
 impl TimedPasses {
-    /// Loads a model onto a device and times passes of these numbers of rows.
+    /// Loads a model onto a device and times passes of these numbers of rows. `weight_bytes` is the predicted size of
+    /// its weights.
     ///
     /// # Errors
     /// If the model does not load or a pass fails.
-    pub fn measure(path: &Path, compute: &Compute, rows: &[usize]) -> Result<Self> {
+    pub fn measure(path: &Path, compute: &Compute, rows: &[usize], weight_bytes: u64) -> Result<Self> {
         let before = compute.allocated_bytes();
         let mut model = Decoder::load_for(&WeightFile::open(path)?, compute, CONTEXT)?;
         let name = model.info().name.clone();
@@ -48,6 +49,6 @@ impl TimedPasses {
         let times = timer.since(0);
         let pass_ms = rows.iter().filter_map(|&rows| Some((rows, times.median(&rows)? * 1e3))).collect();
         let device_bytes = compute.allocated_bytes().saturating_sub(before);
-        Ok(Self { model: name, note, pass_ms, weight_bytes: model.memory().weights as u64, device_bytes })
+        Ok(Self { model: name, note, pass_ms, weight_bytes, device_bytes })
     }
 }

@@ -239,7 +239,7 @@ fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Loaded<Timed
         eprintln!("hunch: Not timed on the {device}: {}.", render::line(&refusal));
         return Ok(Err(refusal));
     }
-    Ok(Ok(TimedPasses::measure(&plan.target, compute, rows)?))
+    Ok(Ok(TimedPasses::measure(&plan.target, compute, rows, fit.target.weights)?))
 }
 
 fn text(report: &Report) -> String {

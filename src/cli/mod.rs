@@ -29,7 +29,7 @@ use hunch::api::schema;
 
 use hunch::services::texts::TextSource;
 use hunch::store::StoreError;
-use hunch_error::{Error, ErrorCode, ErrorInfo};
+use hunch_error::{Error, ErrorCode, ErrorInfo, Refusal};
 use hunch_library::Places;
 use hunch_model::device::{Compute, DeviceChoice, DraftDevice, KvType};
 
@@ -272,7 +272,8 @@ fn error_code(error: &anyhow::Error) -> Option<ErrorCode> {
     error.downcast_ref::<CoreError>().map(|error| match error {
         CoreError::InvalidRequest(_) => ErrorCode::InvalidRequest,
         CoreError::ContextOverflow { .. } => ErrorCode::ContextOverflow,
-        CoreError::UnusableScores => ErrorCode::InvalidModelFile,
+        CoreError::UnusableScores => Refusal::UnusableScores.code(),
+        CoreError::NothingAllowed => Refusal::NothingFitsFormat.code(),
         CoreError::Model(error) => error.downcast_ref().map_or(ErrorCode::Internal, Error::code),
         _ => ErrorCode::Internal,
     })

@@ -347,7 +347,6 @@ pub fn load(head: &WeightFile, target: &WeightFile, decoder: &Decoder, compute: 
         let name = target_name(gguf).unwrap_or_else(|| "another model".into());
         return Err(Refusal::HeadOfOther { name }.into());
     }
-    head.check_finite()?;
     let loaded: Box<dyn DraftHead> = match gguf.require_str(KIND)? {
         MLP => Box::new(MlpHead::load(head, target, decoder, compute)?),
         MEDUSA => {

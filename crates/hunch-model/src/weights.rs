@@ -401,7 +401,11 @@ impl WeightFile {
         Ok(())
     }
 
-    fn check_values(&self, name: &str, values: &[f32]) -> Result<()> {
+    /// Checks that values of the tensor `name` are finite.
+    ///
+    /// # Errors
+    /// [`Error::InvalidModelFile`] with the name and the value.
+    pub(crate) fn check_values(&self, name: &str, values: &[f32]) -> Result<()> {
         let Some(value) = values.iter().find(|value| !value.is_finite()) else { return Ok(()) };
         let reason = format!("{name} contains {value}");
         Err(Error::InvalidModelFile { path: self.gguf().path.clone(), reason })

@@ -53,7 +53,7 @@ impl Linear {
         for first in (0..n).step_by(rows) {
             let part = whole.slice(first, rows.min(n - first));
             let values = dequantise(dtype, file.matrix_bytes(&part)?)?;
-            check_finite(file, &weight, &values)?;
+            file.check_values(&weight, &values)?;
             if stored == WeightType::F32 {
                 bytes.extend(values.into_iter().flat_map(f32::to_le_bytes));
             } else {
@@ -63,9 +63,6 @@ impl Linear {
         }
         let matrix = matrix_of(stored, &bytes, (n, k), threads)?;
         let bias = file.bias(&whole)?;
-        if let Some(bias) = &bias {
-            check_finite(file, &format!("{name}.bias"), bias)?;
-        }
         let no_kernel = || Error::Internal(format!("{stored} has no kernel"));
         Ok(Self { matrix: matrix.ok_or_else(no_kernel)?, bias })
     }
@@ -122,15 +119,7 @@ fn type_of_rows(k: usize) -> WeightType {
 /// # Errors
 /// [`Error::InvalidModelFile`] if it is missing, has another length or is not finite.
 pub(super) fn vector(file: &WeightFile, name: &str, len: usize) -> Result<Vec<f32>> {
-    let values = file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?;
-    check_finite(file, name, &values)?;
-    Ok(values)
-}
-
-fn check_finite(file: &WeightFile, name: &str, values: &[f32]) -> Result<()> {
-    let Some(value) = values.iter().find(|value| !value.is_finite()) else { return Ok(()) };
-    let reason = format!("{name} contains {value}");
-    Err(Error::InvalidModelFile { path: file.gguf().path.clone(), reason })
+    Ok(file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?)
 }
 
 /// Loads a matrix of `n` rows of `k` weights in the type of the file, or in 32 bits if that type has no kernel.

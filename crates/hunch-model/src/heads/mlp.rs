@@ -21,7 +21,6 @@
 
 use std::sync::Arc;
 
-use candle_core::Device;
 use hunch_core::model::Rows;
 use hunch_core::propose::head::{DraftHead, TreeRows};
 use hunch_core::token::TokenId;
@@ -31,7 +30,7 @@ use hunch_kernels::matmul::{Input, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
 
-use super::linear::{head_rows, product};
+use super::linear::{head_rows, product, vector};
 use super::memory::{bytes_of_a_draft, depth};
 use super::vocabulary::{numbers, own_vocabulary};
 use crate::decoder::Decoder;
@@ -126,6 +125,7 @@ impl MlpHead {
         decoder: &Decoder,
         compute: &Compute,
     ) -> Result<Self> {
+        head.check_finite()?;
         let spec = ModelSpec::from_gguf(target.gguf())?;
         let (gguf, threads) = (head.gguf(), compute.threads());
         let invalid = |reason: String| Error::InvalidModelFile { path: gguf.path.clone(), reason };
@@ -144,14 +144,6 @@ impl MlpHead {
         let matrix = |name: &str, n, k| {
             let unsupported = || invalid(format!("the type of {name} has no kernel"));
             head.matrix(&MatrixRows::whole(name, n, k), threads)?.ok_or_else(unsupported)
-        };
-        let vector = |file: &WeightFile, name: &str, len| -> Result<Vec<f32>> {
-            let values = file.vector(name, len, &Device::Cpu)?.to_vec1::<f32>()?;
-            if let Some(value) = values.iter().find(|value| !value.is_finite()) {
-                let path = file.gguf().path.clone();
-                return Err(Error::InvalidModelFile { path, reason: format!("{name} contains {value}") });
-            }
-            Ok(values)
         };
         let block = |prefix: &str| -> Result<Block> {
             Ok(Block {

@@ -20,18 +20,18 @@ use std::sync::Arc;
 
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::model::RowLayout;
-use hunch_core::propose::head::{DraftHead, Head};
+use hunch_core::propose::head::Head;
 use hunch_error::{Error, Refusal, Result};
 use hunch_kernels::activation::{rms_norm, rms_norm_in_place};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
 
-use super::HeadSummary;
 use super::eagle::{Fused, Fusion, LayerHead, States};
 use super::layer::Block;
 use super::linear::{product, stored_matrix, target_head, vector};
 use super::memory::{Copies, HeadMemory, HeadOutlook, in_memory};
 use super::target_parts::{TargetParts, embedding};
+use super::{HeadSummary, checked};
 use crate::cpu_executor::CpuLayers;
 use crate::decoder::row_mask;
 use crate::device::Compute;
@@ -380,16 +380,8 @@ fn load_parts(parts: &Parts, file: &WeightFile, target: &TargetParts<'_>) -> Res
         n_embd: spec.n_embd,
         cache_per_token: cache_per_token(spec, compute),
     };
-    let state = embedding.host_rows(&[0])?;
-    let mut head = LayerHead::new(Mtp::load(parts, file, target)?, layer, embedding, compute);
-    // Weights that are not finite show in the scores of any row.
-    let scores = head.logits(&[state], &[0])?;
-    head.truncate(0);
-    if scores.iter().any(|score| !score.is_finite()) {
-        let reason = "its MTP layer computes values that are not finite".into();
-        return Err(Error::InvalidModelFile { path: file.gguf().path.clone(), reason });
-    }
-    Ok(Head::new(Box::new(head)))
+    let head = LayerHead::new(Mtp::load(parts, file, target)?, layer, embedding, compute);
+    checked(Head::new(Box::new(head)), target.file, &file.gguf().path)
 }
 
 /// Says of an error of the file that it is about the layer that drafts.

@@ -331,8 +331,8 @@ impl Kernels {
             | u32::from(shared.is_some()) << 1
             | u32::from(scores.is_some()) << 2
             | u32::from(weights.is_none()) << 3;
-        let (width_word, scale) = (width as u32, store.factor());
-        let constants = JoinConstants { width: width_word, used: used as u32, flags, scale }.words();
+        let constants =
+            JoinConstants { width: width as u32, used: used as u32, flags, scale: store.factor() }.words();
         let arguments = [
             Argument::Constants(&constants),
             outputs.input(),
