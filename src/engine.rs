@@ -19,7 +19,7 @@ use hunch_model::device::Compute;
 use load::{are_loaded, load};
 use occupation::{Occupied, Running, release};
 use parking_lot::Mutex;
-use thread::{Job, Work, Worker, guarded, spawn};
+use thread::{EngineThread, Job, JobFunction, guarded, spawn};
 
 pub(crate) use load::release_memory;
 pub use load::{LoadFailure, Loaded};
@@ -35,7 +35,7 @@ pub struct Engine {
     /// Loaded models. The thread holds the lock until it ends, and the next thread takes it over.
     models: Arc<Mutex<Option<Models>>>,
     occupied: Occupied,
-    worker: Mutex<Worker>,
+    worker: Mutex<EngineThread>,
 }
 
 impl Engine {
@@ -199,7 +199,7 @@ impl Engine {
     ) -> Result<()> {
         let hold = self.hold(id, RunningWork::Measurement)?;
         let flag = hold.cancel_flag();
-        let work: Work = Box::new(move |models, _| {
+        let work: JobFunction = Box::new(move |models, _| {
             let result = guarded(|| work(models, &flag));
             let loaded = models.is_some();
             Box::new(move || ended(result, loaded))
@@ -229,7 +229,7 @@ impl Engine {
         work: impl FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Result<T> + Send + 'static,
         ended: impl FnOnce(Result<T>) + Send + 'static,
     ) -> Result<()> {
-        let work: Work = Box::new(move |models, stopped| {
+        let work: JobFunction = Box::new(move |models, stopped| {
             let result = guarded(|| work(models, stopped));
             Box::new(move || ended(result))
         });
@@ -237,7 +237,7 @@ impl Engine {
     }
 
     /// Sends work with a held engine to the thread. The hold ends with the work.
-    fn send_work(&self, mut hold: EngineHold, work: Work) -> Result<()> {
+    fn send_work(&self, mut hold: EngineHold, work: JobFunction) -> Result<()> {
         self.send(Job::Work { id: hold.id, kind: hold.kind, work, cancel: hold.cancel_flag() })?;
         hold.passed_on = true;
         Ok(())

@@ -32,7 +32,7 @@ const COMMENTS: &str = "about-comments";
 
 /// A line of a menu. The id of an item is also the name of the page's command.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Entry {
+enum MenuEntry {
     /// An item that the page or the shell handles, with its optional shortcut.
     Item(&'static str, Option<&'static str>),
     /// An item that the system handles and assigns a shortcut.
@@ -86,15 +86,15 @@ impl SystemItem {
     }
 }
 
-use Entry::{Item, Line, System};
+use MenuEntry::{Item, Line, System};
 
 /// A menu of the menu bar: the id of its title, and its lines.
-type Section = (&'static str, Vec<Entry>);
+type Section = (&'static str, Vec<MenuEntry>);
 
-const SETTINGS: Entry = Item("settings", Some("CmdOrCtrl+,"));
-const FIND: Entry = Item("search", Some("CmdOrCtrl+F"));
+const SETTINGS: MenuEntry = Item("settings", Some("CmdOrCtrl+,"));
+const FIND: MenuEntry = Item("search", Some("CmdOrCtrl+F"));
 
-const FILE: [Entry; 8] = [
+const FILE: [MenuEntry; 8] = [
     Item("new-conversation", Some("CmdOrCtrl+N")),
     Line,
     Item("open-model", Some("CmdOrCtrl+O")),
@@ -105,10 +105,10 @@ const FILE: [Entry; 8] = [
     Item("export-json", None),
 ];
 
-const ANSWER: [Entry; 3] =
+const ANSWER: [MenuEntry; 3] =
     [Item("regenerate", Some("CmdOrCtrl+R")), Item("continue", None), Item("stop", Some("CmdOrCtrl+."))];
 
-const VIEW: [Entry; 9] = [
+const VIEW: [MenuEntry; 9] = [
     Item("place-chat", Some("CmdOrCtrl+1")),
     Item("place-compare", Some("CmdOrCtrl+2")),
     Item("place-lab", Some("CmdOrCtrl+3")),
@@ -205,12 +205,12 @@ struct SubmenuModel {
     id: &'static str,
     title: String,
     /// Lines and their titles. The title of a separator is empty.
-    entries: Vec<(Entry, String)>,
+    entries: Vec<(MenuEntry, String)>,
 }
 
 /// Describes the menu of macOS, or that of other systems, with labels.
 fn model(mac: bool, labels: &Labels) -> Model {
-    let titled = |entry: Entry| match entry {
+    let titled = |entry: MenuEntry| match entry {
         Item(id, _) => (entry, labels.of(id)),
         System(own) => (entry, labels.of(own.id())),
         Line => (entry, String::new()),

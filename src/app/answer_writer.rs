@@ -109,7 +109,7 @@ impl AnswerWriter {
         on_refusal: Box<dyn Fn(&Error) + Send>,
     ) -> Result<Self> {
         let end = Arc::<End>::default();
-        let work = Work {
+        let work = WriterThread {
             writers: writers.clone(),
             store,
             answer,
@@ -170,7 +170,7 @@ impl End {
     }
 }
 
-struct Work {
+struct WriterThread {
     writers: Arc<AnswerWriters>,
     store: Arc<Store>,
     answer: i64,
@@ -186,7 +186,7 @@ struct Work {
     pause: Duration,
 }
 
-impl Work {
+impl WriterThread {
     fn run(mut self) {
         let last = loop {
             if let Some(last) = self.end.within(self.pause) {

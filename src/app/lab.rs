@@ -38,23 +38,23 @@ const SERVED_SEED: u64 = 1;
 
 /// Recently viewed positions.
 #[derive(Default)]
-pub(super) struct Positions(VecDeque<Position>);
+pub(super) struct KeptPositions(VecDeque<KeptPosition>);
 
-struct Position {
+struct KeptPosition {
     id: u32,
     distributions: Arc<Distributions>,
     /// Results so far, by rule.
     rounds: Vec<Rounds>,
 }
 
-impl Positions {
-    fn find(&mut self, id: u32) -> Result<&mut Position> {
+impl KeptPositions {
+    fn find(&mut self, id: u32) -> Result<&mut KeptPosition> {
         self.0.iter_mut().find(|position| position.id == id).ok_or_else(|| Refusal::NoLongerKept.into())
     }
 }
 
 /// A position in a text that the models have not read yet.
-struct Reading {
+struct UnreadPosition {
     prompt: Prompt,
     before: String,
     drawn: Option<TokenId>,
@@ -74,7 +74,7 @@ impl App {
             }
             LabSource::Answer { message, token } => self.reading_answer(*message, *token as usize)?,
             LabSource::Text { text } => {
-                Reading { prompt: Prompt::Raw(text.clone()), before: ending(text), drawn: None }
+                UnreadPosition { prompt: Prompt::Raw(text.clone()), before: ending(text), drawn: None }
             }
         };
         let ready = self.shared.models.ready()?;
@@ -83,7 +83,7 @@ impl App {
         if draft.is_none() && !loaded.methods.contains(&Method::Head) {
             return Err(Refusal::NoDraftToCompare.into());
         }
-        let Reading { prompt, before, drawn } = reading;
+        let UnreadPosition { prompt, before, drawn } = reading;
         let (scores, drafter) = self.shared.engine.run_and_wait(id, move |models, stopped| {
             let context = models.prompt_ids(&prompt)?;
             let (target, draft) = models.scores_after(&context, stopped)?;
@@ -113,7 +113,7 @@ impl App {
         text_of: &dyn Fn(TokenId) -> String,
     ) -> LabPosition {
         let mut positions = self.shared.positions.lock();
-        positions.0.push_back(Position { id, distributions: distributions.clone(), rounds: Vec::new() });
+        positions.0.push_back(KeptPosition { id, distributions: distributions.clone(), rounds: Vec::new() });
         while positions.0.len() > KEPT {
             positions.0.pop_front();
         }
@@ -122,7 +122,7 @@ impl App {
     }
 
     /// Finds the text of an answer up to one of its tokens.
-    fn reading_answer(&self, message: i64, token: usize) -> Result<Reading> {
+    fn reading_answer(&self, message: i64, token: usize) -> Result<UnreadPosition> {
         let events = self.store().events(message)?;
         let tokens: Vec<_> = events.iter().flat_map(GenerationEvent::tokens).collect();
         if token > tokens.len() {
@@ -135,7 +135,7 @@ impl App {
         )?;
         let written: String = tokens[..token].iter().map(|token| token.text.as_str()).collect();
         let before = if written.is_empty() { String::new() } else { ending(&written) };
-        Ok(Reading { prompt, before, drawn: tokens.get(token).map(|token| token.id) })
+        Ok(UnreadPosition { prompt, before, drawn: tokens.get(token).map(|token| token.id) })
     }
 
     /// Runs more rounds at a position and returns all rounds under the rule.

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::load_state::{ReadyModels, StopFlag};
 use super::texts::{TEXTS, WithTexts};
-use super::{App, Shared};
+use super::{App, AppParts};
 use crate::api::{LoadedHead, LoadedModels};
 use crate::bench::skip_sets::SearchedModel;
 use crate::engine::LoadFailure;
@@ -245,7 +245,7 @@ pub(super) fn load_watch(
     })
 }
 
-impl Drop for Shared {
+impl Drop for AppParts {
     fn drop(&mut self) {
         self.idle_unloader.end();
     }
@@ -265,7 +265,7 @@ fn minutes(value: &Value) -> Option<Duration> {
 
 /// Unloads the models if they have been idle for `keep`. Returns the time until the next check, or `None` if no models
 /// are loaded.
-fn unload_if_idle(shared: &Weak<Shared>, keep: Duration) -> Option<Duration> {
+fn unload_if_idle(shared: &Weak<AppParts>, keep: Duration) -> Option<Duration> {
     let app = App { shared: shared.upgrade()? };
     app.shared.models.ready().ok()?;
     unload_after(keep, app.shared.engine.idle_for(), || app.unload_models())

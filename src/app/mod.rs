@@ -48,7 +48,7 @@ use hunch_library::keychain::Keychain;
 use hunch_library::types::LibraryEvent;
 use hunch_library::{Places, load_marker};
 use hunch_model::device::{Compute, DeviceChoice};
-use lab::Positions;
+use lab::KeptPositions;
 use load_state::ModelSlot;
 use lock::RankedMutex;
 pub use measure::MeasurementSink;
@@ -84,10 +84,10 @@ pub struct AppConfig {
 /// The running application. Clones are cheap and share its state.
 #[derive(Clone)]
 pub struct App {
-    shared: Arc<Shared>,
+    shared: Arc<AppParts>,
 }
 
-struct Shared {
+struct AppParts {
     engine: Arc<Engine>,
     compute: Compute,
     places: Places,
@@ -103,7 +103,7 @@ struct Shared {
     /// The current or last training run.
     training: RankedMutex<Training>,
     writers: Arc<AnswerWriters>,
-    positions: RankedMutex<Positions>,
+    positions: RankedMutex<KeptPositions>,
     library: LibraryState,
     server_keys: ServerKeys,
     own_server: OwnServerSlot,
@@ -146,7 +146,7 @@ impl App {
         let keep_warm = loading::keep_warm(&store.store());
         let unfinished_load = side_folder.as_deref().and_then(load_marker::found);
         let app = Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(AppParts {
                 store: RankedMutex::state(store),
                 store_path,
                 side_folder,

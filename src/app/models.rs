@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use super::lock::{RankedGuard, RankedMutex};
-use super::{App, LibraryListener, Shared};
+use super::{App, AppParts, LibraryListener};
 use crate::generate::LoadPlan;
 use crate::services::load::{self, ModelNames};
 use hunch_error::{Error, Refusal, Result};
@@ -202,7 +202,7 @@ impl App {
     pub fn watch_library(&self, listener: LibraryListener) -> Result<Vec<Download>> {
         self.set_library_listener(listener);
         // Weak, so that neither keeps the application alive.
-        let notify = |shared: Weak<Shared>| {
+        let notify = |shared: Weak<AppParts>| {
             move |event| {
                 if let Some(shared) = shared.upgrade() {
                     App { shared }.announce(event);

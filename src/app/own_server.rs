@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::lock::RankedMutex;
-use super::{App, Shared};
+use super::{App, AppParts};
 use crate::api::OwnServer;
 use crate::generate::{CacheUse, GenerationPlan};
 use crate::serve::{HostedModels, Limits, ModelHost, ServerConfig, listen_for};
@@ -119,7 +119,7 @@ fn serve(
 }
 
 /// The models of the window.
-struct WindowModels(Weak<Shared>);
+struct WindowModels(Weak<AppParts>);
 
 impl ModelHost for WindowModels {
     fn models(&self) -> Result<HostedModels> {

@@ -18,11 +18,11 @@ const MESSAGE_BYTES: usize = 6 * 1024;
 /// Log of the events of a generation or measurement.
 pub(super) struct EventLog<E> {
     id: u32,
-    state: Mutex<State<E>>,
+    state: Mutex<LogState<E>>,
     grown: Condvar,
 }
 
-struct State<E> {
+struct LogState<E> {
     events: Vec<E>,
     ended: bool,
 }
@@ -33,7 +33,7 @@ pub(super) type Receiver<E> = Box<dyn FnMut(u32, Vec<E>) + Send>;
 impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
     /// Creates a log and its writer. The log ends when the last clone of the writer is dropped.
     pub(super) fn open(id: u32) -> (Arc<Self>, Writer<E>) {
-        let state = State { events: Vec::new(), ended: false };
+        let state = LogState { events: Vec::new(), ended: false };
         let log = Arc::new(Self { id, state: Mutex::new(state), grown: Condvar::new() });
         let writer = Writer(Arc::new(OpenLog(log.clone())));
         (log, writer)
@@ -43,7 +43,7 @@ impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
         self.id
     }
 
-    fn state(&self) -> MutexGuard<'_, State<E>> {
+    fn state(&self) -> MutexGuard<'_, LogState<E>> {
         self.state.lock()
     }
 
@@ -130,7 +130,7 @@ impl<E> Writer<E> {
 struct OpenLog<E>(Arc<EventLog<E>>);
 
 impl<E> OpenLog<E> {
-    fn state(&self) -> MutexGuard<'_, State<E>> {
+    fn state(&self) -> MutexGuard<'_, LogState<E>> {
         self.0.state.lock()
     }
 }

@@ -26,29 +26,29 @@ pub struct Student {
     /// Output head, `[n_vocab, n]`.
     head: Tensor,
     output_norm: Tensor,
-    layers: Vec<Layer>,
+    layers: Vec<StudentLayer>,
     names: Vec<String>,
     vars: Vec<Var>,
 }
 
-struct Layer {
+struct StudentLayer {
     attention_norm: Tensor,
     feed_forward_norm: Tensor,
     q_norm: Option<Tensor>,
     k_norm: Option<Tensor>,
     /// In the order of [`MATRICES`].
-    matrices: Vec<Matrix>,
+    matrices: Vec<StudentMatrix>,
 }
 
 /// A matrix with its bias and trained parts.
-struct Matrix {
+struct StudentMatrix {
     weight: Tensor,
     bias: Option<Tensor>,
     /// a `[rank, in]` and b `[out, rank]`. The trained matrix is weight + [`LORA_SCALE`] b a.
     lora: Option<(Tensor, Tensor)>,
 }
 
-impl Matrix {
+impl StudentMatrix {
     fn apply(&self, x: &Tensor) -> CandleResult<Tensor> {
         let Some((a, b)) = &self.lora else { return linear(x, &self.weight, self.bias.as_ref()) };
         let y = frozen_linear(x, &self.weight, self.bias.as_ref())?;
@@ -102,18 +102,18 @@ impl Student {
                 };
                 let (out, width) = weight.dims2()?;
                 matrices.push(match rank {
-                    None => Matrix { weight: train("weight", weight)?, bias, lora: None },
+                    None => StudentMatrix { weight: train("weight", weight)?, bias, lora: None },
                     Some(rank) => {
                         let spread = (3.0 / width as f64).sqrt();
                         let values =
                             (0..rank * width).map(|_| ((2.0 * unit(&mut rng) - 1.0) * spread) as f32);
                         let a = train("lora_a", tensor(values.collect(), &[rank, width], device)?)?;
                         let b = train("lora_b", tensor(vec![0.0; out * rank], &[out, rank], device)?)?;
-                        Matrix { weight, bias, lora: Some((a, b)) }
+                        StudentMatrix { weight, bias, lora: Some((a, b)) }
                     }
                 });
             }
-            layers.push(Layer {
+            layers.push(StudentLayer {
                 attention_norm: required(&name("attn_norm.weight"))?,
                 feed_forward_norm: required(&name("ffn_norm.weight"))?,
                 q_norm: file.tensor(&name("attn_q_norm.weight"), device)?,
@@ -186,7 +186,7 @@ impl Student {
 
     fn layer(
         &self,
-        layer: &Layer,
+        layer: &StudentLayer,
         x: &Tensor,
         (index, cache): (usize, &mut StudentCache),
         (rotation, mask): (&(Tensor, Tensor), &Tensor),

@@ -38,7 +38,7 @@ pub(super) enum Job {
     Work {
         id: u32,
         kind: RunningWork,
-        work: Work,
+        work: JobFunction,
         cancel: Arc<AtomicBool>,
     },
     Shutdown,
@@ -58,11 +58,11 @@ impl Job {
 
 /// Work of a job. It takes the models and a function that returns true once the job is cancelled. It returns a
 /// callback to run after the engine is released.
-pub(super) type Work =
+pub(super) type JobFunction =
     Box<dyn FnOnce(&mut Option<Models>, &dyn Fn() -> bool) -> Box<dyn FnOnce() + Send> + Send>;
 
 /// The channels to the thread.
-pub(super) struct Worker {
+pub(super) struct EngineThread {
     pub(super) jobs: Sender<Job>,
     /// Disconnected once the thread has ended.
     pub(super) ended: Receiver<()>,
@@ -75,7 +75,7 @@ pub(super) fn spawn(
     compute: &Compute,
     models: &Arc<Mutex<Option<Models>>>,
     occupied: &Occupied,
-) -> Result<Worker> {
+) -> Result<EngineThread> {
     let (jobs, inbox) = channel();
     let (alive, ended) = channel();
     let (compute, models, occupied) = (compute.clone(), models.clone(), occupied.clone());
@@ -89,7 +89,7 @@ pub(super) fn spawn(
         .name("hunch-engine".into())
         .spawn(run)
         .map_err(|e| Error::Internal(format!("the engine's thread could not be started: {e}")))?;
-    Ok(Worker { jobs, ended, shut_down: false })
+    Ok(EngineThread { jobs, ended, shut_down: false })
 }
 
 /// Releases the engine and closes a channel when the thread ends, by a panic too.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::Served;
+use super::AnsweringServer;
 use super::errors::{Failure, FailureKind};
 use super::metrics::Metrics;
 use super::models::{ServedModel, ServedModels};
@@ -257,7 +257,7 @@ struct AnswerLimits {
 /// # Errors
 /// If the prompt is invalid or too long, or the format cannot be followed.
 async fn encode(
-    server: &Served,
+    server: &AnsweringServer,
     question: Question,
     thinking: Option<Thinking>,
     limits: AnswerLimits,
@@ -296,7 +296,7 @@ async fn encode(
 /// # Errors
 /// If the prompt is invalid.
 pub(super) async fn count_tokens(
-    server: &Served,
+    server: &AnsweringServer,
     question: Question,
     thinking: Option<Thinking>,
 ) -> Result<usize, Failure> {
@@ -310,7 +310,7 @@ pub(super) async fn count_tokens(
 /// Runs `work` with the encoder of the model on a thread that may block. Dropping the future makes its second argument
 /// return true.
 async fn on_worker<T: Send + 'static>(
-    server: &Served,
+    server: &AnsweringServer,
     work: impl FnOnce(&PromptEncoder, &dyn Fn() -> bool) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     let abandoned = SetOnDrop(Arc::default());
@@ -363,7 +363,7 @@ fn without_thought(
 ///
 /// # Errors
 /// If the request is invalid, the queue is full, or the engine fails.
-pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Failure> {
+pub(super) async fn start(server: &AnsweringServer, ask: Ask) -> Result<RunningAnswer, Failure> {
     let clock = WallClock::start();
     let Ask { question, mut plan, max_tokens, format, format_param, calling, thinking_budget } = ask;
     let (parser, format, shown) = match calling {
@@ -447,7 +447,7 @@ pub(super) async fn start(server: &Served, ask: Ask) -> Result<RunningAnswer, Fa
 ///
 /// # Errors
 /// If the queue is full.
-fn place_in_queue(server: &Served) -> Result<QueuePlace, Failure> {
+fn place_in_queue(server: &AnsweringServer) -> Result<QueuePlace, Failure> {
     server.queue.enter().ok_or_else(|| {
         let retry_after = server.queue.retry_after();
         let message = format!(
@@ -547,7 +547,7 @@ pub(super) fn text_of(tokens: &[TokenEvent]) -> String {
 }
 
 /// Returns the plan that loads the model of a request. Loading ends once the client is gone.
-fn load_plan(server: &Served, client: UnboundedSender<Step>) -> LoadPlan {
+fn load_plan(server: &AnsweringServer, client: UnboundedSender<Step>) -> LoadPlan {
     let go_on = move |_: LoadStep<'_>| match client.is_closed() {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),

@@ -20,7 +20,7 @@ use super::body::{self, Content, Fields, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
 use super::thinking::{self, split, split_whole};
 use super::tools::{AnswerPiece, History, Tools, pieces};
-use super::{Served, Server, find_model, hunch_field, sse};
+use super::{AnsweringServer, Server, find_model, hunch_field, sse};
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::{Finished, GenerationPlan};
 
@@ -173,7 +173,7 @@ pub(super) async fn count_tokens(server: Arc<Server>, request: Request) -> Resul
 
 /// Reads the format of the answer and the reasoning before it.
 fn output(
-    server: &Served,
+    server: &AnsweringServer,
     fields: &mut Fields,
     max_tokens: Option<usize>,
 ) -> Result<(Option<AnswerFormat>, Wanted), Failure> {
@@ -222,7 +222,7 @@ fn check_budget(budget: usize, max_tokens: Option<usize>) -> Result<(), Failure>
 }
 
 /// Checks that the answer can have thoughts, and that these can be limited.
-fn check_thoughts(server: &Served, budget: usize, has_format: bool) -> Result<(), Failure> {
+fn check_thoughts(server: &AnsweringServer, budget: usize, has_format: bool) -> Result<(), Failure> {
     let refuse = |message: &str| Err(Failure::of_param(BUDGET, message));
     if has_format {
         return refuse(
@@ -258,7 +258,10 @@ fn only_clears(management: &Value) -> bool {
 }
 
 /// Reads model, system prompt, tools and messages. A last message of the assistant is the start of the answer.
-async fn question(server: Arc<Server>, fields: &mut Fields) -> Result<(Served, Question, Tools), Failure> {
+async fn question(
+    server: Arc<Server>,
+    fields: &mut Fields,
+) -> Result<(AnsweringServer, Question, Tools), Failure> {
     let conversation: ConversationFields = fields.take(&ConversationFields::NAMES)?;
     let server = find_model(server, conversation.model).await?;
     let mut history = History::default();
@@ -298,7 +301,7 @@ fn usage(answer: &RunningAnswer, generated: u32) -> Value {
     json!({ "input_tokens": answer.prompt_tokens, "output_tokens": generated })
 }
 
-fn message(server: &Served, id: &str, content: Value) -> Value {
+fn message(server: &AnsweringServer, id: &str, content: Value) -> Value {
     json!({
         "id": id,
         "type": "message",
@@ -355,7 +358,7 @@ impl Reading {
 
 /// Writes an answer as the events of a message.
 struct Events {
-    server: Served,
+    server: AnsweringServer,
     id: String,
     has_hunch_field: bool,
     /// Settings of the readers, until the answer begins.
@@ -374,7 +377,7 @@ struct Events {
 }
 
 impl Events {
-    fn new(server: Served, id: String, has_hunch_field: bool, reading: Reading) -> Self {
+    fn new(server: AnsweringServer, id: String, has_hunch_field: bool, reading: Reading) -> Self {
         let Readers { parser, thoughts, opening } = Readers::default();
         Self {
             server,

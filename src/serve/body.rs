@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::errors::{Failure, FailureKind};
-use super::{Served, Server};
+use super::{AnsweringServer, Server};
 use crate::generate::GenerationPlan;
 use hunch_core::limits::MAX_SEED;
 use hunch_core::sample::SamplingParams;
@@ -287,7 +287,7 @@ impl Sampling {
 /// # Errors
 /// If a value has the wrong type or is out of range.
 pub(super) fn plan(
-    server: &Served,
+    server: &AnsweringServer,
     fields: &mut Fields,
     stop: Vec<String>,
 ) -> Result<GenerationPlan, Failure> {

@@ -140,7 +140,7 @@ impl Server {
 ///
 /// # Errors
 /// If there is no such model, or its file cannot be used.
-async fn find_model(server: Arc<Server>, asked: Option<String>) -> Result<Served, Failure> {
+async fn find_model(server: Arc<Server>, asked: Option<String>) -> Result<AnsweringServer, Failure> {
     let model = match server.models.first_if_named(asked.as_deref()) {
         Some(first) => first,
         None => {
@@ -157,7 +157,7 @@ async fn find_model(server: Arc<Server>, asked: Option<String>) -> Result<Served
         // Without its result, the request itself runs the template.
         let _ = spawn_blocking(move || encoder.probe_template()).await;
     }
-    Ok(Served { server, model })
+    Ok(AnsweringServer { server, model })
 }
 
 impl Drop for Server {
@@ -168,12 +168,12 @@ impl Drop for Server {
 
 /// The server, and the model that answers a request.
 #[derive(Clone)]
-struct Served {
+struct AnsweringServer {
     server: Arc<Server>,
     model: Arc<ServedModel>,
 }
 
-impl Deref for Served {
+impl Deref for AnsweringServer {
     type Target = Server;
 
     fn deref(&self) -> &Server {
@@ -316,7 +316,7 @@ fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-type Shared = State<Arc<Server>>;
+type ServerState = State<Arc<Server>>;
 
 fn router(server: Arc<Server>) -> Router {
     Router::new()
@@ -343,32 +343,32 @@ fn respond(protocol: Protocol, result: Result<Response, Failure>) -> Response {
     result.unwrap_or_else(|failure| failure.response(protocol))
 }
 
-async fn chat(State(server): Shared, request: Request) -> Response {
+async fn chat(State(server): ServerState, request: Request) -> Response {
     respond(Protocol::OpenAi, openai::chat(server, request).await)
 }
 
-async fn completions(State(server): Shared, request: Request) -> Response {
+async fn completions(State(server): ServerState, request: Request) -> Response {
     respond(Protocol::OpenAi, openai::completions(server, request).await)
 }
 
-async fn responses(State(server): Shared, request: Request) -> Response {
+async fn responses(State(server): ServerState, request: Request) -> Response {
     respond(Protocol::OpenAi, openai::responses::create(server, request).await)
 }
 
-async fn messages(State(server): Shared, request: Request) -> Response {
+async fn messages(State(server): ServerState, request: Request) -> Response {
     respond(Protocol::Anthropic, anthropic::messages(server, request).await)
 }
 
-async fn count_tokens(State(server): Shared, request: Request) -> Response {
+async fn count_tokens(State(server): ServerState, request: Request) -> Response {
     respond(Protocol::Anthropic, anthropic::count_tokens(server, request).await)
 }
 
-async fn models(State(server): Shared) -> Response {
+async fn models(State(server): ServerState) -> Response {
     respond(Protocol::OpenAi, openai::models(server).await)
 }
 
 async fn model(
-    State(server): Shared,
+    State(server): ServerState,
     headers: HeaderMap,
     id: Result<Path<String>, PathRejection>,
 ) -> Response {
@@ -384,7 +384,7 @@ async fn model(
     respond(protocol, openai::model(server, id).await)
 }
 
-async fn metrics_text(State(server): Shared) -> Response {
+async fn metrics_text(State(server): ServerState) -> Response {
     let (inside, running) = server.queue.held();
     let text = server.metrics.text(inside - running, running, server.engine.caches());
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

@@ -23,7 +23,7 @@ use super::answer::{self, Ask, Calling, Question};
 use super::body::{self, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, FailureKind, json_response};
 use super::tools::History;
-use super::{Served, Server, find_model, sse, thinking};
+use super::{AnsweringServer, Server, find_model, sse, thinking};
 use crate::generate::{GenerationPlan, Prompt};
 
 /// Default length of a completion without a chat, as OpenAI's.
@@ -275,7 +275,7 @@ pub(super) async fn models(server: Arc<Server>) -> Result<Response, Failure> {
 /// # Errors
 /// If there is none.
 pub(super) async fn model(server: Arc<Server>, id: String) -> Result<Response, Failure> {
-    let Served { server, model } = find_model(server, Some(id)).await?;
+    let AnsweringServer { server, model } = find_model(server, Some(id)).await?;
     Ok(json_response(StatusCode::OK, &model_object(&server, &model.name, model.context)))
 }
 
@@ -305,7 +305,7 @@ struct Asked {
 }
 
 async fn respond(
-    server: Served,
+    server: AnsweringServer,
     mut fields: Fields,
     common: Common,
     asked: Asked,
@@ -359,7 +359,7 @@ fn check_limit(name: &str, tokens: Option<i64>) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If an effort is unknown, or the chat template of the model has no switch for what is asked.
-fn wanted_thinking(server: &Served, fields: &mut Fields) -> Result<Option<Thinking>, Failure> {
+fn wanted_thinking(server: &AnsweringServer, fields: &mut Fields) -> Result<Option<Thinking>, Failure> {
     let Reasoning { reasoning_effort, chat_template_kwargs } =
         fields.take(&["reasoning_effort", "chat_template_kwargs"])?;
     thinking_of(server, reasoning_effort, "reasoning_effort", chat_template_kwargs)
@@ -367,7 +367,7 @@ fn wanted_thinking(server: &Served, fields: &mut Fields) -> Result<Option<Thinki
 
 /// As [`wanted_thinking`], for an effort in the parameter `effort_param`.
 fn thinking_of(
-    server: &Served,
+    server: &AnsweringServer,
     effort: Option<String>,
     effort_param: &str,
     arguments: TemplateArguments,

@@ -11,7 +11,7 @@ use futures_util::stream::{iter, unfold};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::Served;
+use super::AnsweringServer;
 use super::answer::{self, AnswerPart, Ask, RunningAnswer, lost};
 use super::errors::Failure;
 use crate::event::RoundEvent;
@@ -101,7 +101,11 @@ impl<W: Writer> Stream<W> {
 ///
 /// # Errors
 /// The errors of [`answer::start`] until then.
-pub(super) async fn respond<W: Writer>(server: Served, ask: Ask, writer: W) -> Result<Response, Failure> {
+pub(super) async fn respond<W: Writer>(
+    server: AnsweringServer,
+    ask: Ask,
+    writer: W,
+) -> Result<Response, Failure> {
     let begins = server.limits.stream_begins;
     let mut starting: Starting = Box::pin(async move { answer::start(&server, ask).await });
     let stream = match timeout(begins, &mut starting).await {

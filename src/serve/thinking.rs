@@ -4,7 +4,7 @@
 use hunch_core::chat::Thinking;
 use hunch_model::text::{AnswerText, ThoughtSplitter};
 
-use super::Served;
+use super::AnsweringServer;
 use super::errors::Failure;
 
 /// Reads text of an answer and returns its thoughts and the rest, as far as they are certain. With `last`, all that is
@@ -49,7 +49,7 @@ pub(super) fn effort(name: &str) -> Option<Thinking> {
 /// # Errors
 /// If the template has no switch for it, or the model always thinks.
 pub(super) fn supported(
-    server: &Served,
+    server: &AnsweringServer,
     wanted: Option<Thinking>,
     param: &str,
 ) -> Result<Option<Thinking>, Failure> {

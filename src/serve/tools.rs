@@ -9,7 +9,7 @@ use hunch_model::text::{
 };
 use serde_json::{Map, Value};
 
-use super::Served;
+use super::AnsweringServer;
 use super::answer::{Calling, Question};
 use super::errors::Failure;
 use crate::generate::Prompt;
@@ -93,7 +93,7 @@ impl Tools {
     /// If the chat template of the model has no tools.
     pub(super) fn calling(
         self,
-        server: &Served,
+        server: &AnsweringServer,
         format: Option<&AnswerFormat>,
     ) -> Result<Option<Calling>, Failure> {
         if self.offered().is_empty() {

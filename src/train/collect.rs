@@ -71,7 +71,7 @@ pub fn collect(
     let done = store.done();
     let mut jobs = (0..).filter(|&job| of(job) && !done.contains(&job));
     let taps = store.taps().to_vec();
-    let mut writer = Writer::new(target, &taps, recipe, store.seed())?;
+    let mut writer = BatchWriter::new(target, &taps, recipe, store.seed())?;
     let mut in_order = store.rows_in_order(of);
     let mut rows = BTreeMap::new();
     let mut last_seconds = 0.0;
@@ -118,7 +118,7 @@ pub fn collect(
 }
 
 /// Writes several answers at the same time.
-struct Writer<'a> {
+struct BatchWriter<'a> {
     target: &'a TrainingTarget,
     /// Layers whose states are kept.
     taps: &'a [usize],
@@ -142,10 +142,10 @@ struct Writer<'a> {
 struct Sequence {
     /// Tokens whose rows are in the cache.
     cached: Vec<TokenId>,
-    work: Option<Work>,
+    work: Option<UnfinishedAnswer>,
 }
 
-struct Work {
+struct UnfinishedAnswer {
     answer: CollectedAnswer,
     rng: ChaCha8Rng,
     /// Next token to run.
@@ -156,7 +156,7 @@ struct Work {
     prompt_ids: Vec<TokenId>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> BatchWriter<'a> {
     /// Starts without answers. States after the layers `taps` are kept.
     fn new(target: &'a TrainingTarget, taps: &'a [usize], recipe: &'a Recipe, seed: u64) -> Result<Self> {
         let (user_turn, turn_end) = target.user_turn()?;
@@ -221,14 +221,20 @@ impl<'a> Writer<'a> {
         let Some(prompts) = given.as_deref().filter(|prompts| !prompts.is_empty()) else {
             let ids = self.user_turn.clone();
             let feed = self.refill(sequence, &ids)?;
-            self.states[sequence].work =
-                Some(Work { answer, rng, feed, prompt: Some(Vec::new()), prompt_ids: Vec::new() });
+            self.states[sequence].work = Some(UnfinishedAnswer {
+                answer,
+                rng,
+                feed,
+                prompt: Some(Vec::new()),
+                prompt_ids: Vec::new(),
+            });
             return Ok(());
         };
         let (text, ids) = self.given(prompts, job)?;
         let feed = self.refill(sequence, &ids)?;
         let answer = CollectedAnswer { prompt: hash(text), ..answer };
-        self.states[sequence].work = Some(Work { answer, rng, feed, prompt: None, prompt_ids: ids });
+        self.states[sequence].work =
+            Some(UnfinishedAnswer { answer, rng, feed, prompt: None, prompt_ids: ids });
         Ok(())
     }
 
@@ -268,7 +274,8 @@ impl<'a> Writer<'a> {
     /// Draws a token of a prompt. Starts the answer once the prompt is complete. Returns false if it is unusable.
     fn prompt_token(&mut self, sequence: usize, logits: &[f32]) -> Result<bool> {
         let distribution = self.prompts.distribution(logits, &[])?;
-        let Some(Work { rng, feed, prompt: Some(prompt), .. }) = &mut self.states[sequence].work else {
+        let Some(UnfinishedAnswer { rng, feed, prompt: Some(prompt), .. }) = &mut self.states[sequence].work
+        else {
             return Ok(false);
         };
         let token = draw(&distribution, unit(rng));
@@ -303,7 +310,9 @@ impl<'a> Writer<'a> {
 
     /// Draws a token of an answer and keeps the row's states. Returns whether the answer continues.
     fn answer_token(&mut self, sequence: usize, logits: &[f32], states: &[&[f32]]) -> Result<bool> {
-        let Some(Work { answer, rng, feed, .. }) = &mut self.states[sequence].work else { return Ok(false) };
+        let Some(UnfinishedAnswer { answer, rng, feed, .. }) = &mut self.states[sequence].work else {
+            return Ok(false);
+        };
         for state in states {
             answer.states.extend(unit_rms(state).map(f16::from_f32));
         }

@@ -17,7 +17,7 @@ use super::features::Frozen;
 use super::network::{DepthLogits, Network, draft_gradients, draft_targets};
 use super::ops::tensor;
 use super::ops::{self, EPS, causal_mask, feed_forward, linear, log_softmax, rms_norm, rotate_halves};
-use super::shards::{CollectedAnswer, Position};
+use super::shards::{AnswerRow, CollectedAnswer};
 use super::start::{self, INPUTS, StartData, feed_forward_width};
 
 /// Names of the trained tensors, in the order of [`Network::vars`].
@@ -206,12 +206,12 @@ impl Eagle {
     }
 
     /// Reads the rows of whole answers.
-    fn batch(&self, frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<Batch> {
+    fn batch(&self, frozen: &Frozen<'_>, positions: &[AnswerRow<'_>]) -> Result<Batch> {
         let lengths: Vec<usize> =
-            positions.chunk_by(|(a, _), (b, _)| a.job == b.job).map(<[Position<'_>]>::len).collect();
+            positions.chunk_by(|(a, _), (b, _)| a.job == b.job).map(<[AnswerRow<'_>]>::len).collect();
         let embeddings = |s: usize| {
             // Tokens after the end of an answer are read by rows without weight.
-            let token = |(answer, row): &Position<'_>| answer.next[(row + s).min(answer.next.len() - 1)];
+            let token = |(answer, row): &AnswerRow<'_>| answer.next[(row + s).min(answer.next.len() - 1)];
             frozen.embeddings(&positions.iter().map(token).collect::<Vec<_>>())
         };
         Ok(Batch {
@@ -227,7 +227,7 @@ impl Network for Eagle {
         &self.vars
     }
 
-    fn gradients(&self, frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<(f64, GradStore)> {
+    fn gradients(&self, frozen: &Frozen<'_>, positions: &[AnswerRow<'_>]) -> Result<(f64, GradStore)> {
         let targets = draft_targets(frozen, positions, self.depth, DECAY)?;
         Ok(draft_gradients(&self.predict(&self.batch(frozen, positions)?)?, &targets)?)
     }
@@ -240,7 +240,7 @@ impl Network for Eagle {
 }
 
 /// Returns the standardised states that the head reads, `[rows, 3 n]`.
-fn streams(frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<Tensor> {
+fn streams(frozen: &Frozen<'_>, positions: &[AnswerRow<'_>]) -> Result<Tensor> {
     frozen.standardised(positions, frozen.target.taps.len() - STREAMS)
 }
 

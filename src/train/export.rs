@@ -27,7 +27,7 @@ const PRODUCER: (&str, &str) = ("producer", "hunch");
 /// # Errors
 /// [`Error::Io`] if a file cannot be written, [`Error::InvalidRequest`] if the target's width is not a multiple of 32.
 pub fn write(fit: &FitRun<'_>, path: &Path) -> Result<()> {
-    let mut weights = Weights::of(fit)?;
+    let mut weights = BestTensors::of(fit)?;
     match fit.recipe().kind {
         HeadKind::Mlp => mlp(fit, &mut weights, path),
         HeadKind::Medusa => medusa(fit, &mut weights, path),
@@ -101,9 +101,9 @@ fn is_written_here(config: &Path) -> bool {
 }
 
 /// Tensors of the best weights, in the order of [`HeadKind::names`].
-struct Weights(std::vec::IntoIter<Vec<f32>>);
+struct BestTensors(std::vec::IntoIter<Vec<f32>>);
 
-impl Weights {
+impl BestTensors {
     fn of(fit: &FitRun<'_>) -> Result<Self> {
         let values = |tensor: &Tensor| -> Result<Vec<f32>> { Ok(tensor.flatten_all()?.to_vec1::<f32>()?) };
         Ok(Self(fit.best().iter().map(values).collect::<Result<Vec<_>>>()?.into_iter()))
@@ -125,7 +125,7 @@ fn facts(fit: &FitRun<'_>) -> Result<HeadFacts> {
     })
 }
 
-fn mlp(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
+fn mlp(fit: &FitRun<'_>, weights: &mut BestTensors, path: &Path) -> Result<()> {
     let (frozen, target) = (fit.frozen(), fit.frozen().target);
     let mut next = || weights.next();
     let (mut fc, mut fc_bias, norm, gate, up, down) = (next(), next(), next(), next(), next(), next());
@@ -157,7 +157,7 @@ fn mlp(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
     )
 }
 
-fn medusa(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
+fn medusa(fit: &FitRun<'_>, weights: &mut BestTensors, path: &Path) -> Result<()> {
     let (mean, deviation) = fit.frozen().final_standard();
     let position = |_| MedusaPosition {
         block: weights.next(),
@@ -177,7 +177,7 @@ fn medusa(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
 }
 
 /// Writes an EAGLE-3 head as others publish them, with norms before fc.
-fn eagle(fit: &FitRun<'_>, weights: &mut Weights, path: &Path) -> Result<()> {
+fn eagle(fit: &FitRun<'_>, weights: &mut BestTensors, path: &Path) -> Result<()> {
     let (frozen, target) = (fit.frozen(), fit.frozen().target);
     let (n, scored) = (target.rows.n_embd, frozen.vocabulary.len());
     let head_dim = eagle::head_dim(n);

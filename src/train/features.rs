@@ -7,7 +7,7 @@ use hunch_error::Result;
 use hunch_model::spec::LogitScaling;
 
 use super::ops;
-use super::shards::{CollectedAnswer, Position, ShardStore, TrainingSet};
+use super::shards::{AnswerRow, CollectedAnswer, ShardStore, TrainingSet};
 use super::target::TrainingTarget;
 
 /// Rows that mean and deviation are estimated from.
@@ -114,7 +114,7 @@ impl<'a> Frozen<'a> {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn standardised(&self, positions: &[Position<'_>], first: usize) -> Result<Tensor> {
+    pub fn standardised(&self, positions: &[AnswerRow<'_>], first: usize) -> Result<Tensor> {
         let n = self.target.rows.n_embd;
         let width = (self.target.taps.len() - first) * n;
         let mut values = Vec::with_capacity(positions.len() * width);
@@ -134,7 +134,7 @@ impl<'a> Frozen<'a> {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn final_states<'p>(&self, rows: impl Iterator<Item = Position<'p>>) -> Result<Tensor> {
+    pub fn final_states<'p>(&self, rows: impl Iterator<Item = AnswerRow<'p>>) -> Result<Tensor> {
         let (n, last) = (self.target.rows.n_embd, self.target.taps.len() - 1);
         let mut values = Vec::new();
         rows.for_each(|(answer, row)| states(self.target, answer, row, last, &mut values));

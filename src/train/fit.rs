@@ -19,7 +19,7 @@ use super::network::Network;
 use super::ops::gradients_of;
 use super::prompt_rows::PromptRows;
 use super::schedule::order;
-use super::shards::{CollectedAnswer, Position, ShardStore, TrainingSet};
+use super::shards::{AnswerRow, CollectedAnswer, ShardStore, TrainingSet};
 use super::start::{StartData, generator};
 use super::{Recipe, TrainingTarget, check_paused};
 
@@ -41,7 +41,7 @@ pub struct FitStep {
 
 /// State of a run, saved with its tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct State {
+struct SavedState {
     #[serde(flatten)]
     progress: FitProgress<DraftAcceptance>,
     #[serde(flatten)]
@@ -111,7 +111,7 @@ impl<'a> FitRun<'a> {
         let batches = plan(&data, recipe, seed);
         let path = store.folder().join(recipe.kind.file("checkpoint.safetensors"));
         let (kind, names) = (recipe.kind, recipe.kind.names(recipe.depth));
-        let own = |state: &State| state.progress.digest == digest;
+        let own = |state: &SavedState| state.progress.digest == digest;
         let pace = Pace {
             learning_rate: recipe.learning_rate,
             warm_up: WARM_UP,
@@ -119,7 +119,7 @@ impl<'a> FitRun<'a> {
             checkpoint_every: recipe.checkpoint_every,
         };
         let mut prompts = kind.reads_text().then(|| PromptRows::of(target));
-        if let Some(saved) = Checkpoint::<State>::read(&path, &names, target.device(), own) {
+        if let Some(saved) = Checkpoint::<SavedState>::read(&path, &names, target.device(), own) {
             let Checkpoint { state, vectors, tokens, weights, moments, best } = saved;
             let [mean, deviation] = vectors;
             let frozen = Frozen::new(target, tokens, Standard { mean, deviation })?;
@@ -262,7 +262,7 @@ impl<'a> FitRun<'a> {
             None => self.read_group(store, place)?,
         };
         let part = group.parts.get(place.part).map_or(&[][..], |part| part);
-        let positions: Vec<Position<'_>> =
+        let positions: Vec<AnswerRow<'_>> =
             part.iter().map(|&(answer, row)| (&group.answers[answer], row)).collect();
         let (loss, grads) = self.network.gradients(&self.frozen, &positions)?;
         let count = positions.len();
@@ -301,7 +301,7 @@ impl<'a> FitRun<'a> {
             vectors: [mean.clone(), deviation.clone()],
             tokens: self.frozen.vocabulary.clone(),
         };
-        let state = State { progress: self.fit.progress.clone(), run: self.run.clone() };
+        let state = SavedState { progress: self.fit.progress.clone(), run: self.run.clone() };
         let names = self.recipe.kind.names(self.recipe.depth);
         self.fit.save(&state, self.network.vars(), &names, fixed)
     }

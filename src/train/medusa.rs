@@ -16,7 +16,7 @@ use hunch_error::Result;
 use super::features::Frozen;
 use super::network::{DepthLogits, Network, draft_gradients, draft_targets};
 use super::ops::{self, linear};
-use super::shards::{CollectedAnswer, Position};
+use super::shards::{AnswerRow, CollectedAnswer};
 use super::start::{self, StartData};
 
 /// Names of the trained tensors of each token, in the order of [`Network::vars`].
@@ -87,7 +87,7 @@ impl Network for Medusa {
         &self.vars
     }
 
-    fn gradients(&self, frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<(f64, GradStore)> {
+    fn gradients(&self, frozen: &Frozen<'_>, positions: &[AnswerRow<'_>]) -> Result<(f64, GradStore)> {
         let depth = self.vars.len() / NAMES.len();
         let targets = draft_targets(frozen, positions, depth, DECAY)?;
         Ok(draft_gradients(&self.predict(&states(frozen, positions)?)?, &targets)?)
@@ -101,7 +101,7 @@ impl Network for Medusa {
 }
 
 /// Returns the standardised final states of rows, `[rows, n]`.
-fn states(frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<Tensor> {
+fn states(frozen: &Frozen<'_>, positions: &[AnswerRow<'_>]) -> Result<Tensor> {
     frozen.standardised(positions, frozen.target.taps.len() - 1)
 }
 

@@ -8,7 +8,7 @@ use hunch_error::Result;
 use super::features::Frozen;
 use super::network::{DepthLogits, Network};
 use super::ops::{self, EPS, feed_forward, linear, rms_norm};
-use super::shards::{CollectedAnswer, Position};
+use super::shards::{AnswerRow, CollectedAnswer};
 use super::start::{self, INPUTS, StartData, feed_forward_width};
 
 /// Names of the trained tensors, in the order of [`Network::vars`].
@@ -107,7 +107,7 @@ impl Network for Mlp {
         &self.vars
     }
 
-    fn gradients(&self, frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<(f64, GradStore)> {
+    fn gradients(&self, frozen: &Frozen<'_>, positions: &[AnswerRow<'_>]) -> Result<(f64, GradStore)> {
         let states = frozen.final_states(positions.iter().map(|&(answer, row)| (answer, row + 1)))?;
         Ok(self.gradients_at(&inputs(frozen, positions)?, &states)?)
     }
@@ -123,11 +123,11 @@ impl Network for Mlp {
 ///
 /// Position i of an answer has the states of row i and the token after it. The order is that of `hunch_model::heads`:
 /// standardised final state, tapped states, embedding.
-fn inputs(frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<Tensor> {
+fn inputs(frozen: &Frozen<'_>, positions: &[AnswerRow<'_>]) -> Result<Tensor> {
     let (target, taps) = (frozen.target, frozen.target.taps.len());
     let n = target.rows.n_embd;
     let tokens: Vec<u32> = positions.iter().map(|(answer, row)| answer.next[*row]).collect();
-    let tapped = |&(answer, row): &Position<'_>| {
+    let tapped = |&(answer, row): &AnswerRow<'_>| {
         answer.states[row * taps * n..][..(taps - 1) * n].iter().map(|x| x.to_f32()).collect::<Vec<_>>()
     };
     let tapped: Vec<f32> = positions.iter().flat_map(tapped).collect();

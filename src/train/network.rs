@@ -6,7 +6,7 @@ use hunch_error::Result;
 
 use super::features::Frozen;
 use super::ops::{soft_cross_entropy, tensor};
-use super::shards::{CollectedAnswer, Position};
+use super::shards::{AnswerRow, CollectedAnswer};
 
 /// Logits of an answer, `[depth][position][vocabulary]`.
 pub type DepthLogits = Vec<Vec<Vec<f32>>>;
@@ -20,7 +20,7 @@ pub trait Network {
     ///
     /// # Errors
     /// If the device fails.
-    fn gradients(&self, frozen: &Frozen<'_>, positions: &[Position<'_>]) -> Result<(f64, GradStore)>;
+    fn gradients(&self, frozen: &Frozen<'_>, positions: &[AnswerRow<'_>]) -> Result<(f64, GradStore)>;
 
     /// Returns the logits of the shortlist for each token of a draft, for every position of an answer:
     /// `[depth][position][shortlist]`. The tokens of the answer are drafted.
@@ -40,7 +40,7 @@ pub type DraftTarget = (Tensor, Tensor);
 /// If the device fails.
 pub fn draft_targets(
     frozen: &Frozen<'_>,
-    positions: &[Position<'_>],
+    positions: &[AnswerRow<'_>],
     depth: usize,
     decay: f64,
 ) -> Result<Vec<DraftTarget>> {
@@ -71,8 +71,8 @@ pub fn draft_gradients(logits: &[Tensor], targets: &[DraftTarget]) -> CandleResu
 
 /// Returns the weight of each position by token of a draft: `decay` to the power of the token's depth. It is 0 after the
 /// end of an answer, and all together are 1.
-fn depth_weights(positions: &[Position<'_>], depth: usize, decay: f64) -> Vec<Vec<f32>> {
-    let weight = |k: usize, (answer, row): &Position<'_>| {
+fn depth_weights(positions: &[AnswerRow<'_>], depth: usize, decay: f64) -> Vec<Vec<f32>> {
+    let weight = |k: usize, (answer, row): &AnswerRow<'_>| {
         if row + 1 + k < answer.next.len() { decay.powi(k as i32) } else { 0.0 }
     };
     let sum: f64 = (0..depth).flat_map(|k| positions.iter().map(move |position| weight(k, position))).sum();

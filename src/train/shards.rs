@@ -56,7 +56,7 @@ pub struct CollectedAnswer {
 }
 
 /// A row of an answer. With the token after it, it predicts the row after it.
-pub type Position<'a> = (&'a CollectedAnswer, usize);
+pub type AnswerRow<'a> = (&'a CollectedAnswer, usize);
 
 /// Entry of an answer in the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl DataOrigin {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Index {
+struct ShardIndex {
     version: u32,
     origin: DataOrigin,
     /// Seconds spent on collecting.
@@ -110,7 +110,7 @@ const VERSION: u32 = 1;
 /// The answers of one target and seed.
 pub struct ShardStore {
     folder: PathBuf,
-    index: Index,
+    index: ShardIndex,
     /// Answers that are not on disk yet.
     pending: Vec<CollectedAnswer>,
     flushed: Instant,
@@ -223,9 +223,13 @@ impl ShardStore {
             Some(_) => {
                 return Err(Refusal::OtherTrainingData { folder: folder.into() }.into());
             }
-            None => {
-                Index { version: VERSION, origin, seconds: 0.0, shards: BTreeMap::new(), answers: Vec::new() }
-            }
+            None => ShardIndex {
+                version: VERSION,
+                origin,
+                seconds: 0.0,
+                shards: BTreeMap::new(),
+                answers: Vec::new(),
+            },
         };
         let mut store = Self {
             folder: folder.into(),
@@ -470,7 +474,7 @@ impl ShardStore {
         let size = |path: PathBuf| std::fs::metadata(path).map(|meta| meta.len()).ok();
         let path = |number: &usize| folder.join(format!("shard-{number:05}.safetensors"));
         self.index.shards.retain(|number, bytes| size(path(number)) == Some(*bytes));
-        let Index { shards, origin, answers, .. } = &mut self.index;
+        let ShardIndex { shards, origin, answers, .. } = &mut self.index;
         answers.retain(|entry| shards.contains_key(&entry.shard) && entry.is_whole(origin));
         let named: HashSet<PathBuf> = shards.keys().map(path).collect();
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
@@ -493,7 +497,7 @@ pub fn collected(folder: &Path) -> Option<(usize, f64)> {
     Some((index.answers.iter().map(AnswerEntry::rows).sum(), index.seconds))
 }
 
-fn read_index(folder: &Path) -> Result<Option<Index>> {
+fn read_index(folder: &Path) -> Result<Option<ShardIndex>> {
     let path = folder.join(INDEX);
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use super::features::Frozen;
 use super::ops;
 use super::ridge::Ridge;
-use super::shards::{CollectedAnswer, Position, ShardStore, TrainingSet};
+use super::shards::{AnswerRow, CollectedAnswer, ShardStore, TrainingSet};
 use super::{Recipe, check_paused};
 
 /// Rows of a product of the regression.
@@ -22,7 +22,7 @@ const POSITIONS: usize = 200_000;
 pub const INPUTS: usize = 8_192;
 
 /// Computes inputs and outputs of a regression at positions of answers.
-pub type RegressionRows<'a> = dyn Fn(&[Position<'_>]) -> Result<(Tensor, Tensor)> + 'a;
+pub type RegressionRows<'a> = dyn Fn(&[AnswerRow<'_>]) -> Result<(Tensor, Tensor)> + 'a;
 
 /// Data that a head starts from.
 pub struct StartData<'a> {
@@ -66,7 +66,7 @@ impl StartData<'_> {
         let (mut sample, mut inputs) = (None, 0);
         let mut add = |answers: &[CollectedAnswer]| -> Result<()> {
             let of = |answer| (0..CollectedAnswer::rows_with(answer, ahead)).map(move |row| (answer, row));
-            let positions: Vec<Position<'_>> = answers.iter().flat_map(of).collect();
+            let positions: Vec<AnswerRow<'_>> = answers.iter().flat_map(of).collect();
             if positions.is_empty() {
                 return Ok(());
             }
@@ -135,7 +135,7 @@ pub fn generator(seed: u64, purpose: u64, number: usize) -> ChaCha8Rng {
 ///
 /// # Errors
 /// If the device fails.
-pub fn standard_states<'p>(frozen: &Frozen<'_>, rows: impl Iterator<Item = Position<'p>>) -> Result<Tensor> {
+pub fn standard_states<'p>(frozen: &Frozen<'_>, rows: impl Iterator<Item = AnswerRow<'p>>) -> Result<Tensor> {
     let (mean, deviation) = frozen.final_standard_tensors()?;
     Ok(frozen.final_states(rows)?.broadcast_sub(&mean)?.broadcast_div(&deviation)?)
 }

@@ -165,7 +165,8 @@ pub fn node_odds(tree: &DraftTree, target: &mut dyn TargetRows) -> Result<Vec<No
         if open == 0.0 || tree.children(node).next().is_none() {
             continue;
         }
-        let mut position = Position::new(target.distribution(node.map_or(0, |n| n + 1), &tree.path(node))?);
+        let mut position =
+            WalkPosition::new(target.distribution(node.map_or(0, |n| n + 1), &tree.path(node))?);
         let mut children = tree.children(node).peekable();
         while let Some(child) = children.next() {
             let prob = tree.prob(child);
@@ -258,7 +259,7 @@ impl Verifier {
         let mut node = None;
         loop {
             let row = node.map_or(0, |n| n + 1);
-            let mut position = Position::new(target.distribution(row, &path)?);
+            let mut position = WalkPosition::new(target.distribution(row, &path)?);
             let target_draw = self.target_draw(&position.distribution, at + path.len(), rng);
             let mut winner = None;
             for child in tree.children(node) {
@@ -339,7 +340,7 @@ struct Test {
 }
 
 /// State of one position of the walk: the target's distribution and the residual after rejections.
-struct Position {
+struct WalkPosition {
     distribution: Vec<f32>,
     /// Unnormalised residual weights and their sum; `None` before the first rejection.
     residual: Option<(Vec<f32>, f64)>,
@@ -349,7 +350,7 @@ struct Position {
     tested: bool,
 }
 
-impl Position {
+impl WalkPosition {
     fn new(distribution: Vec<f32>) -> Self {
         Self { distribution, residual: None, rejected: Vec::new(), tested: false }
     }

@@ -25,7 +25,7 @@ use crate::error::Result;
 /// Weight matrix `[n, k]` in memory.
 #[derive(Clone, Debug)]
 pub struct WeightMatrix {
-    weights: Weights,
+    weights: RowsWithKernel,
     pub(super) n: usize,
     pub(super) k: usize,
     /// Rows per group.
@@ -37,7 +37,7 @@ pub(super) type KernelAndLayout = ((QuantisedKernel, BlockShape), Option<Kept>);
 
 /// Weight rows and the kernel that multiplies a group of them.
 #[derive(Clone, Debug)]
-enum Weights {
+enum RowsWithKernel {
     Quantised {
         rows: PackedRows,
         kernel: QuantisedKernel,
@@ -92,9 +92,9 @@ impl WeightMatrix {
                     PackedRows::repacked(read, (n, row_bytes), group, (shape, &repack), threads)?
                 }
             };
-            Weights::Quantised { rows, kernel, kept }
+            RowsWithKernel::Quantised { rows, kernel, kept }
         } else if let Some(kernel) = float::kernel(dtype, level) {
-            Weights::Float { rows: CopiedBytes::new(len, read, threads)?, kernel }
+            RowsWithKernel::Float { rows: CopiedBytes::new(len, read, threads)?, kernel }
         } else {
             return Ok(None);
         };
@@ -107,7 +107,7 @@ impl WeightMatrix {
     /// If `row` is out of bounds.
     pub fn dequantise_row(&self, row: usize, out: &mut Vec<f32>) -> bool {
         assert!(row < self.n, "the row must be inside the matrix");
-        let Weights::Quantised { rows, kept: Some(kept), .. } = &self.weights else { return false };
+        let RowsWithKernel::Quantised { rows, kept: Some(kept), .. } = &self.weights else { return false };
         let mut bytes = Vec::with_capacity(kept.bytes(self.k));
         rows.unpack_row(row, &mut bytes);
         dequantise_kept(kept, &bytes, out);
@@ -121,9 +121,9 @@ impl WeightMatrix {
     pub fn copy_row(&self, row: usize, out: &mut Vec<u8>) {
         assert!(row < self.n, "the row must be inside the matrix");
         match &self.weights {
-            Weights::Quantised { kept: Some(_), .. } => panic!("the rows are not in file layout"),
-            Weights::Quantised { rows, .. } => rows.unpack_row(row, out),
-            Weights::Float { rows, .. } => {
+            RowsWithKernel::Quantised { kept: Some(_), .. } => panic!("the rows are not in file layout"),
+            RowsWithKernel::Quantised { rows, .. } => rows.unpack_row(row, out),
+            RowsWithKernel::Float { rows, .. } => {
                 let row_bytes = rows.bytes().len() / self.n;
                 out.extend_from_slice(&rows.bytes()[row * row_bytes..][..row_bytes]);
             }
@@ -149,7 +149,7 @@ impl WeightMatrix {
 
     /// Returns `true` if the product needs quantised activations.
     pub fn wants_quantised(&self) -> bool {
-        matches!(self.weights, Weights::Quantised { .. })
+        matches!(self.weights, RowsWithKernel::Quantised { .. })
     }
 
     fn groups(&self) -> usize {
@@ -173,7 +173,7 @@ impl WeightMatrix {
         for from in (0..m).step_by(TILE) {
             let height = TILE.min(m - from);
             match &self.weights {
-                Weights::Quantised { rows, kernel, .. } => {
+                RowsWithKernel::Quantised { rows, kernel, .. } => {
                     let per_row = self.k / BLOCK;
                     let job = Job {
                         weights: rows.group(index).as_ptr(),
@@ -184,7 +184,7 @@ impl WeightMatrix {
                     // quantised rows are complete.
                     unsafe { kernel(&job, tile) };
                 }
-                Weights::Float { rows, kernel } => {
+                RowsWithKernel::Float { rows, kernel } => {
                     let weights = rows.bytes();
                     let row_bytes = weights.len() / self.n;
                     let job = FloatJob {

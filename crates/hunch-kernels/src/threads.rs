@@ -20,16 +20,16 @@ const SPINS_PER_CHECK: u32 = 256;
 
 /// Fixed-size thread pool. The calling thread counts as one of its threads.
 pub struct Threads {
-    shared: Arc<Shared>,
+    shared: Arc<PoolState>,
     workers: Vec<JoinHandle<()>>,
     /// Held during a call: only one call runs at a time.
     calling: Mutex<()>,
 }
 
-struct Shared {
+struct PoolState {
     /// Call number, closed flag and count of workers inside. See [`CALL`].
     gate: AtomicU64,
-    work: Mutex<Option<Work>>,
+    work: Mutex<Option<ErasedTasks>>,
     /// Index of the next task to take.
     next: AtomicUsize,
     /// Number of sleeping workers. Changed only while `sleep_lock` is held.
@@ -42,13 +42,13 @@ struct Shared {
 
 /// Tasks of the current call. The lifetime of the closure is erased, and the gate enforces it.
 #[derive(Clone, Copy)]
-struct Work {
+struct ErasedTasks {
     task: *const (dyn Fn(usize) + Sync),
     tasks: usize,
 }
 // SAFETY: the pointer refers to a `Sync` closure. Workers use it only inside the gate, which the
 // caller closes and drains before the closure is dropped.
-unsafe impl Send for Work {}
+unsafe impl Send for ErasedTasks {}
 
 /// Unit of the call number, which is the high half of the gate.
 const CALL: u64 = 1 << 32;
@@ -63,7 +63,7 @@ impl Threads {
     /// # Errors
     /// If the system cannot start a thread.
     pub fn new(count: usize) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(PoolState {
             gate: AtomicU64::new(CLOSED),
             work: Mutex::new(None),
             next: AtomicUsize::new(0),
@@ -103,7 +103,7 @@ impl Threads {
         // before this function returns or unwinds. No thread outside the gate uses the work.
         let task: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(task) };
         let shared = &*self.shared;
-        *locked(&shared.work) = Some(Work { task, tasks });
+        *locked(&shared.work) = Some(ErasedTasks { task, tasks });
         shared.next.store(0, Ordering::Relaxed);
         shared.panicked.store(false, Ordering::Relaxed);
         let call = (shared.gate.load(Ordering::Relaxed) & !(CALL - 1)).wrapping_add(CALL);
@@ -115,7 +115,7 @@ impl Threads {
             drop(locked(&shared.sleep_lock));
             shared.wake.notify_all();
         }
-        shared.take_tasks(Work { task, tasks });
+        shared.take_tasks(ErasedTasks { task, tasks });
         drop(open);
         assert!(
             !shared.panicked.load(Ordering::Relaxed),
@@ -138,7 +138,7 @@ impl Drop for Threads {
 
 /// Guard of an open gate. Closes the gate on drop and waits until no worker is inside.
 struct OpenGate<'a> {
-    shared: &'a Shared,
+    shared: &'a PoolState,
 }
 
 impl Drop for OpenGate<'_> {
@@ -157,8 +157,8 @@ impl Drop for OpenGate<'_> {
     }
 }
 
-impl Shared {
-    fn take_tasks(&self, work: Work) {
+impl PoolState {
+    fn take_tasks(&self, work: ErasedTasks) {
         // SAFETY: the caller is inside the gate or has opened it, so the closure is still alive.
         let task = unsafe { &*work.task };
         loop {

@@ -18,13 +18,13 @@ use hunch_model::text::Vocabulary;
 struct CatalogueFile {
     version: u32,
     reviewed: String,
-    models: Vec<Entry>,
+    models: Vec<CatalogueEntry>,
     vocabularies: Vec<KnownVocabulary>,
 }
 
 /// A catalogue entry: the model, and the dimensions that determine its KV cache size.
 #[derive(Deserialize)]
-struct Entry {
+struct CatalogueEntry {
     #[serde(flatten)]
     model: CatalogueModel,
     #[serde(flatten)]
@@ -61,7 +61,7 @@ struct KnownVocabulary {
 }
 
 /// The parsed catalogue.
-struct Index {
+struct CatalogueIndex {
     version: u32,
     reviewed: String,
     models: Vec<CatalogueModel>,
@@ -70,13 +70,13 @@ struct Index {
     vocabularies: Vec<KnownVocabulary>,
 }
 
-static INDEX: LazyLock<Index> = LazyLock::new(|| {
+static INDEX: LazyLock<CatalogueIndex> = LazyLock::new(|| {
     let file: CatalogueFile =
         serde_json::from_str(include_str!("catalogue.json")).expect("the embedded catalogue is valid");
-    let cache = |entry: &Entry| {
+    let cache = |entry: &CatalogueEntry| {
         entry.layers.cache_bytes() + entry.other_layers.as_ref().map_or(0, CachedLayers::cache_bytes)
     };
-    Index {
+    CatalogueIndex {
         version: file.version,
         reviewed: file.reviewed,
         cache_bytes: file.models.iter().map(cache).collect(),

@@ -21,11 +21,11 @@ pub(super) const LATEST: &str = ":latest";
 
 #[derive(Deserialize)]
 struct Manifest {
-    layers: Vec<Layer>,
+    layers: Vec<ManifestLayer>,
 }
 
 #[derive(Deserialize)]
-struct Layer {
+struct ManifestLayer {
     #[serde(rename = "mediaType")]
     media_type: String,
     digest: String,

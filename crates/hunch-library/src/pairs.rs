@@ -78,7 +78,7 @@ impl ModelHeader {
 }
 
 /// A model to find drafts for.
-struct Target {
+struct PairTarget {
     header: ModelHeader,
     vocabulary: TargetVocabulary,
 }
@@ -112,13 +112,13 @@ impl Pairs<'_> {
         })
     }
 
-    fn target(&self, path: &Path) -> Result<Target> {
+    fn target(&self, path: &Path) -> Result<PairTarget> {
         let (mut header, gguf) = self.read_header(path)?;
         let vocabulary = TargetVocabulary::new(Vocabulary::from_gguf(&gguf)?);
         // A fine-tuned model may keep the name and change tokens.
         header.known_model =
             header.known_model.filter(|known_model| expected(&vocabulary.verdict(known_model)));
-        Ok(Target { header, vocabulary })
+        Ok(PairTarget { header, vocabulary })
     }
 
     /// Judges how well a target fits by itself, at its default context.
@@ -278,8 +278,8 @@ impl Pairs<'_> {
     }
 
     /// Judges a catalogue model that is not installed as a draft.
-    fn offer_to_fetch(&self, target: &Target, model: &CatalogueModel, context: u32) -> DraftOffer {
-        let Target { header: target, vocabulary } = target;
+    fn offer_to_fetch(&self, target: &PairTarget, model: &CatalogueModel, context: u32) -> DraftOffer {
+        let PairTarget { header: target, vocabulary } = target;
         let footprint = footprint_of(model).with_usual_cache(self.compute);
         let offer = self.offer(target, &footprint, context);
         let same_family = target.known_model.is_none_or(|known_model| known_model.family == model.family);

@@ -29,18 +29,18 @@ pub struct LibraryWatch {
 /// State shared with the polling thread.
 #[derive(Default)]
 struct Control {
-    state: Mutex<State>,
+    state: Mutex<WatchState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WatchState {
     ended: bool,
     paused: bool,
 }
 
 impl Control {
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut WatchState)) {
         change(&mut self.state.lock());
         self.changed.notify_all();
     }

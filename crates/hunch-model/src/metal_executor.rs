@@ -39,7 +39,7 @@ use crate::tensor_names::{
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use convolution::{GpuConvolutionPlan, LayerConvolution};
 use delta_net::DeltaPass;
-use experts::{Mixture, MixturePass, MixtureSpace};
+use experts::{GpuMixture, MixturePass, MixtureSpace};
 use hunch_core::model::{LogitRows, PassOutput, Rows, VocabSubset};
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
@@ -58,7 +58,7 @@ const MAX_QUEUED_SCORES: usize = 16 << 17;
 pub(crate) struct MetalExecutor {
     spec: ModelSpec,
     kernels: Arc<Kernels>,
-    weights: Arc<Weights>,
+    weights: Arc<LoadedWeights>,
     rope: Arc<Rope>,
     cache: KvCache,
     workspace: Option<Workspace>,
@@ -68,9 +68,9 @@ pub(crate) struct MetalExecutor {
     pass: Option<Pass>,
 }
 
-struct Weights {
+struct LoadedWeights {
     embedding: Arc<Matrix>,
-    layers: Vec<Layer>,
+    layers: Vec<LoadedLayer>,
     output_norm: Buffer,
     head: Arc<Matrix>,
     head_bias: Option<Buffer>,
@@ -92,7 +92,7 @@ struct GpuLayerEmbedding {
     post_norm: Buffer,
 }
 
-struct Layer {
+struct LoadedLayer {
     mixer_norm: Option<Buffer>,
     /// Projections of the mixer, whose outputs are next to each other.
     projections: Joined,
@@ -128,7 +128,7 @@ struct GpuAttentionWeights {
 /// Feed-forward network of a layer.
 enum GpuFeedForward {
     Dense { gate_up: Joined, down: Joined },
-    Mixture(Box<Mixture>),
+    Mixture(Box<GpuMixture>),
 }
 
 /// State of the current pass.
@@ -259,7 +259,7 @@ impl MetalExecutor {
             });
         }
         Ok(Self {
-            weights: Arc::new(Weights::load(file, spec, kernels.gpu())?),
+            weights: Arc::new(LoadedWeights::load(file, spec, kernels.gpu())?),
             rope: Arc::new(Rope::new(file, spec)?),
             cache: KvCache::on_gpu(spec, spec.context_length, kernels),
             workspace: None,
@@ -502,7 +502,7 @@ impl MetalExecutor {
     }
 
     /// Computes attention or the mixer in its place, as the activations of the output product.
-    fn mix(&mut self, index: usize, layer: &Layer) -> Result<()> {
+    fn mix(&mut self, index: usize, layer: &LoadedLayer) -> Result<()> {
         match &layer.mixer {
             GpuMixer::Attention(attention) => self.attention(index, layer, attention),
             GpuMixer::ShortConvolution(kernel) => self.convolution(index, layer, kernel),
@@ -510,7 +510,7 @@ impl MetalExecutor {
         }
     }
 
-    fn convolution(&self, index: usize, layer: &Layer, kernel: &Buffer) -> Result<()> {
+    fn convolution(&self, index: usize, layer: &LoadedLayer, kernel: &Buffer) -> Result<()> {
         let (pass, space) = self.running()?;
         let plan = pass.convolution.as_ref().ok_or_else(no_pass)?;
         let out = space.activations.written_as(layer.output.forms(pass.rows));
@@ -522,7 +522,7 @@ impl MetalExecutor {
     fn delta_net(
         &mut self,
         index: usize,
-        layer: &Layer,
+        layer: &LoadedLayer,
         weights: &DeltaNetWeights<MatrixRows, Buffer>,
     ) -> Result<()> {
         let Self { kernels, cache, pass, workspace, .. } = self;
@@ -533,7 +533,7 @@ impl MetalExecutor {
     }
 
     /// Computes attention, as the activations of the output product.
-    fn attention(&self, index: usize, layer: &Layer, weights: &GpuAttentionWeights) -> Result<()> {
+    fn attention(&self, index: usize, layer: &LoadedLayer, weights: &GpuAttentionWeights) -> Result<()> {
         let Self { spec, kernels, cache, .. } = self;
         let (pass, space) = self.running()?;
         let (memory, capacity) = cache.gpu_layer(spec.key_layer(index))?;
@@ -614,7 +614,7 @@ impl MetalExecutor {
     }
 }
 
-impl Weights {
+impl LoadedWeights {
     fn load(file: &WeightFile, spec: &ModelSpec, gpu: &Arc<dyn Gpu>) -> Result<Self> {
         let linear = |rows: &MatrixRows| Ok(rows.clone());
         let vector = |name: &str, shape: &[usize]| {
@@ -622,7 +622,7 @@ impl Weights {
             Buffer::with_floats(gpu, &values.to_vec1::<f32>()?)
         };
         // Matrices are read one after the other, so host memory holds one at a time.
-        let experts = |of: &ExpertMatrices| Mixture::matrices(file, gpu, of);
+        let experts = |of: &ExpertMatrices| GpuMixture::matrices(file, gpu, of);
         let ones = |len: usize| Buffer::with_floats(gpu, &vec![1.0; len]);
         let weights = ModelWeights::load(file, spec, linear, vector, ones, experts)?;
         let layer = |layer: LayerWeights<MatrixRows, Buffer, ExpertMatrix>| {
@@ -641,11 +641,11 @@ impl Weights {
                     down: Joined::load(file, gpu, &[down])?,
                 },
                 FeedForward::Mixture(mixture) => {
-                    let mixture = Mixture::load(file, gpu, spec.n_embd, mixture)?;
+                    let mixture = GpuMixture::load(file, gpu, spec.n_embd, mixture)?;
                     GpuFeedForward::Mixture(Box::new(mixture))
                 }
             };
-            Ok(Layer {
+            Ok(LoadedLayer {
                 layer_embedding: layer.layer_embedding.map(layer_embedding).transpose()?,
                 output_scale: factor.map_or(1.0, |factor| factor[0]),
                 mixer_norm: layer.mixer_norm,
@@ -677,7 +677,7 @@ impl Weights {
     }
 }
 
-impl Layer {
+impl LoadedLayer {
     /// Returns the norm of the output of a part, if it has one.
     fn post_norm(&self, part: UpdatePart) -> Option<&Buffer> {
         match part {

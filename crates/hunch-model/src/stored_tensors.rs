@@ -25,7 +25,7 @@ const MAX_FILES: usize = 256;
 
 /// Entry of a tensor in the header.
 #[derive(Deserialize)]
-struct Entry {
+struct TensorHeader {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: [usize; 2],
@@ -76,7 +76,7 @@ pub(crate) fn open_files(path: &Path, paths: &[PathBuf]) -> Result<OpenFiles> {
     let (mut files, mut tensors) = (Vec::new(), BTreeMap::new());
     for (index, path) in paths.iter().enumerate() {
         let file = ModelFile::open(path)?;
-        for (name, Entry { dtype, shape, .. }, range) in header(&file)? {
+        for (name, TensorHeader { dtype, shape, .. }, range) in header(&file)? {
             if tensors.contains_key(&name) {
                 let reason = format!("the tensor {name} is in an earlier file as well");
                 return Err(Error::InvalidModelFile { path: path.clone(), reason });
@@ -110,7 +110,7 @@ fn element_size(dtype: &str) -> Option<usize> {
 }
 
 /// Reads and checks the header of a file: each tensor with its byte range in the file.
-fn header(file: &ModelFile) -> Result<Vec<(String, Entry, Range<usize>)>> {
+fn header(file: &ModelFile) -> Result<Vec<(String, TensorHeader, Range<usize>)>> {
     let invalid = |reason: String| Error::InvalidModelFile { path: file.path().to_path_buf(), reason };
     let length = file.read(0..8.min(file.len()))?;
     let Ok(length) = <[u8; 8]>::try_from(length) else { return Err(invalid("it is truncated".into())) };
@@ -125,7 +125,7 @@ fn header(file: &ModelFile) -> Result<Vec<(String, Entry, Range<usize>)>> {
         .map_err(|error| invalid(format!("its header cannot be read ({error})")))?;
     entries.remove("__metadata__");
     let tensor = |(name, entry): (String, serde_json::Value)| {
-        let entry: Entry = serde_json::from_value(entry)
+        let entry: TensorHeader = serde_json::from_value(entry)
             .map_err(|error| invalid(format!("the entry of {name} cannot be read ({error})")))?;
         let Some(element) = element_size(&entry.dtype) else {
             return Err(invalid(format!("the tensor {name} has the unknown type {}", entry.dtype)));

@@ -63,10 +63,10 @@ impl Schedule {
 
 /// Simulated GPU.
 pub struct Simulator {
-    state: Mutex<State>,
+    state: Mutex<SimulatorState>,
 }
 
-struct State {
+struct SimulatorState {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
@@ -129,7 +129,7 @@ impl Simulator {
             .spawn()
             .unwrap_or_else(|e| panic!("{} does not start: {e}", program.display()));
         let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let state = State {
+        let state = SimulatorState {
             child,
             to,
             from,
@@ -210,14 +210,14 @@ impl Simulator {
     }
 }
 
-impl Drop for State {
+impl Drop for SimulatorState {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl State {
+impl SimulatorState {
     fn wait(&mut self) {
         self.counts.waits += 1;
         self.used.clear();

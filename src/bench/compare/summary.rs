@@ -259,7 +259,7 @@ fn lane_report(
         .ok_or_else(|| Refusal::NothingMeasured { method: config.method.to_string() })?;
     let (plain, own) = (batch.stats(baseline), batch.stats(lane));
     let sureness = Sureness::of(&figures.speedups);
-    let verdict = || verdict(figures.speedup, sureness, Work::of(&plain), Work::of(&own));
+    let verdict = || verdict(figures.speedup, sureness, LaneWork::of(&plain), LaneWork::of(&own));
     Ok(LaneReport {
         baseline: baseline as u32,
         text_compared: Some(setting.has_baseline_text(lane)),
@@ -333,7 +333,7 @@ impl Sureness {
 
 /// Work of a lane, summed over its answers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Work {
+struct LaneWork {
     passes: f64,
     tokens: f64,
     propose_ms: f64,
@@ -341,7 +341,7 @@ struct Work {
     loop_ms: f64,
 }
 
-impl Work {
+impl LaneWork {
     fn of(stats: &[&GenerationStats]) -> Self {
         stats.iter().fold(Self::default(), |sum, stats| Self {
             passes: sum.passes + f64::from(stats.rounds),
@@ -355,7 +355,7 @@ impl Work {
 
 /// Judges a lane against plain: speedup, tokens and cost per pass, and where time is lost compared with single-row
 /// passes alone.
-fn verdict(speedup: f64, sureness: Sureness, plain: Work, lane: Work) -> LaneVerdict {
+fn verdict(speedup: f64, sureness: Sureness, plain: LaneWork, lane: LaneWork) -> LaneVerdict {
     let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
     let one = share(plain.target_ms, plain.passes);
     let decode = lane.propose_ms + lane.target_ms + lane.loop_ms;
@@ -522,18 +522,19 @@ mod tests {
 
     #[test]
     fn verdict_names_the_largest_loss() {
-        let plain = Work { passes: 100.0, tokens: 100.0, target_ms: 1000.0, ..Work::default() };
-        let lane = Work { passes: 40.0, tokens: 100.0, propose_ms: 300.0, target_ms: 600.0, loop_ms: 10.0 };
+        let plain = LaneWork { passes: 100.0, tokens: 100.0, target_ms: 1000.0, ..LaneWork::default() };
+        let lane =
+            LaneWork { passes: 40.0, tokens: 100.0, propose_ms: 300.0, target_ms: 600.0, loop_ms: 10.0 };
         let judged = verdict(1.1, Sureness::default(), plain, lane);
         assert_eq!((judged.loss, judged.pass_cost, judged.tokens_per_pass), (Loss::Drafting, 1.5, 2.5));
         assert!((judged.wider_share - 200.0 / 910.0).abs() < 1e-12);
         assert_eq!(
-            verdict(1.1, Sureness::default(), plain, Work { propose_ms: 10.0, ..lane }).loss,
+            verdict(1.1, Sureness::default(), plain, LaneWork { propose_ms: 10.0, ..lane }).loss,
             Loss::WiderPasses
         );
-        let same = Work { loop_ms: 5.0, ..plain };
+        let same = LaneWork { loop_ms: 5.0, ..plain };
         assert_eq!(verdict(1.0, Sureness::default(), plain, same).loss, Loss::Nothing);
-        let none = verdict(1.0, Sureness::default(), Work::default(), Work::default());
+        let none = verdict(1.0, Sureness::default(), LaneWork::default(), LaneWork::default());
         assert!(none.pass_cost.is_finite() && none.tokens_per_pass.is_finite());
     }
 

@@ -9,7 +9,7 @@ use super::super::answer::{RunningAnswer, Whole, text_of};
 use super::super::errors::{Failure, Protocol};
 use super::super::thinking::{split, split_whole};
 use super::super::tools::{AnswerPiece, pieces};
-use super::super::{Served, hunch_field, sse};
+use super::super::{AnsweringServer, hunch_field, sse};
 use super::tools;
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::Finished;
@@ -119,7 +119,7 @@ impl Shape {
         }
     }
 
-    fn head(&self, server: &Served, chunk: bool, choices: Value) -> Value {
+    fn head(&self, server: &AnsweringServer, chunk: bool, choices: Value) -> Value {
         json!({
             "id": self.id,
             "object": self.object(chunk),
@@ -131,7 +131,7 @@ impl Shape {
     }
 
     /// Returns the log probabilities of tokens that follow `from` characters of the answer.
-    fn logprobs(&self, server: &Served, tokens: &[TokenEvent], from: usize) -> Value {
+    fn logprobs(&self, server: &AnsweringServer, tokens: &[TokenEvent], from: usize) -> Value {
         let tokenizer = server.model.encoder.tokenizer();
         match (self.logprobs, self.endpoint) {
             (None, _) => Value::Null,
@@ -152,7 +152,7 @@ impl Shape {
     /// Returns an answer that is complete.
     pub(super) fn whole(
         &self,
-        server: &Served,
+        server: &AnsweringServer,
         answer: &RunningAnswer,
         whole: &Whole,
         parser: Option<ToolCallParser>,
@@ -180,12 +180,12 @@ impl Shape {
         response
     }
 
-    fn logprobs_of_chunk(&self, server: &Served, tokens: &[TokenEvent], from: usize) -> Value {
+    fn logprobs_of_chunk(&self, server: &AnsweringServer, tokens: &[TokenEvent], from: usize) -> Value {
         if tokens.is_empty() { Value::Null } else { self.logprobs(server, tokens, from) }
     }
 
     /// Returns a chunk. Completions have only the content of `delta`.
-    fn chunk(&self, server: &Served, delta: Value, logprobs: Value, finish: Option<&str>) -> Value {
+    fn chunk(&self, server: &AnsweringServer, delta: Value, logprobs: Value, finish: Option<&str>) -> Value {
         let mut choice = json!({ "index": 0, "logprobs": logprobs, "finish_reason": finish });
         match self.endpoint {
             Endpoint::Chat => choice["delta"] = delta,
@@ -197,7 +197,7 @@ impl Shape {
 
 /// Writes an answer as chunks.
 pub(super) struct Chunks {
-    pub(super) server: Served,
+    pub(super) server: AnsweringServer,
     pub(super) shape: Shape,
     /// Splitter of thoughts, if they are sent apart from the text. Set when the answer begins.
     pub(super) thoughts: Option<ThoughtSplitter>,

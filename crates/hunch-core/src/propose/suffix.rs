@@ -52,13 +52,13 @@ impl Proposer for Suffix {
 #[derive(Clone, Debug)]
 struct SuffixAutomaton {
     tokens: Vec<TokenId>,
-    states: Vec<State>,
+    states: Vec<AutomatonState>,
     /// State of the whole text.
     last: u32,
 }
 
 #[derive(Clone, Debug, Default)]
-struct State {
+struct AutomatonState {
     /// Length of the state's longest string.
     len: u32,
     /// Suffix link: the state of the longest suffix that occurs at more positions.
@@ -73,12 +73,12 @@ struct State {
 
 impl Default for SuffixAutomaton {
     fn default() -> Self {
-        Self { tokens: Vec::new(), states: vec![State::default()], last: ROOT }
+        Self { tokens: Vec::new(), states: vec![AutomatonState::default()], last: ROOT }
     }
 }
 
 impl SuffixAutomaton {
-    fn state(&self, state: u32) -> &State {
+    fn state(&self, state: u32) -> &AutomatonState {
         &self.states[state as usize]
     }
 
@@ -95,7 +95,7 @@ impl SuffixAutomaton {
         }
     }
 
-    fn add(&mut self, state: State) -> u32 {
+    fn add(&mut self, state: AutomatonState) -> u32 {
         self.states.push(state);
         self.states.len() as u32 - 1
     }
@@ -104,7 +104,7 @@ impl SuffixAutomaton {
     fn push(&mut self, token: TokenId) {
         self.tokens.push(token);
         let len = self.tokens.len() as u32;
-        let new = self.add(State { len, link: ROOT, ..State::default() });
+        let new = self.add(AutomatonState { len, link: ROOT, ..AutomatonState::default() });
         // Add the transition to every suffix that lacks it.
         let mut from = Some(self.last);
         let mut existing = None;
@@ -142,7 +142,7 @@ impl SuffixAutomaton {
         if self.state(to).len == len {
             return to;
         }
-        let shorter = self.add(State { len, ..self.state(to).clone() });
+        let shorter = self.add(AutomatonState { len, ..self.state(to).clone() });
         self.states[to as usize].link = shorter;
         let mut from = Some(state);
         while let Some(state) = from {

@@ -31,13 +31,13 @@ pub(super) struct Inner {
     pub(super) reservations: SpaceReservations,
     pub(super) subscribers: Subscribers,
     /// Locked before `tasks` where both are needed.
-    pub(super) entries: Mutex<BTreeMap<String, Entry>>,
+    pub(super) entries: Mutex<BTreeMap<String, DownloadEntry>>,
     /// Last task started for each download.
     pub(super) tasks: Mutex<HashMap<String, tokio::task::JoinHandle<()>>>,
     pub(super) next: AtomicU64,
 }
 
-pub(super) struct Entry {
+pub(super) struct DownloadEntry {
     pub(super) view: Download,
     /// Task that may change this entry. An older task may still be finishing.
     pub(super) generation: u64,
@@ -87,9 +87,9 @@ impl Inner {
         self.tasks.lock().get(id).is_some_and(|task| !task.is_finished())
     }
 
-    fn entry(&self, view: Download) -> Entry {
+    fn entry(&self, view: Download) -> DownloadEntry {
         let is_unreadable = view.request.file.is_empty();
-        Entry {
+        DownloadEntry {
             view,
             generation: self.next.fetch_add(1, Ordering::Relaxed),
             is_unreadable,
@@ -200,7 +200,7 @@ impl Inner {
     }
 
     /// Changes a locked entry, and queues an event if anything changed.
-    fn change(&self, entry: &mut Entry, change: impl FnOnce(&mut Download)) {
+    fn change(&self, entry: &mut DownloadEntry, change: impl FnOnce(&mut Download)) {
         let before = entry.view.clone();
         change(&mut entry.view);
         if entry.view != before {
@@ -280,7 +280,7 @@ impl Inner {
     /// Starts a task for a download. It begins once the previous task releases the files.
     fn spawn<F: Future<Output = ()> + Send>(
         self: &Arc<Self>,
-        entry: &mut Entry,
+        entry: &mut DownloadEntry,
         work: impl FnOnce(Task) -> F + Send + 'static,
     ) {
         entry.generation = self.next.fetch_add(1, Ordering::Relaxed);

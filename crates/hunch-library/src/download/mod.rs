@@ -82,7 +82,7 @@ impl Default for DownloadSettings {
 #[derive(Clone)]
 pub struct Downloads {
     inner: Arc<Inner>,
-    _worker: Arc<Worker>,
+    _worker: Arc<DownloadThread>,
 }
 
 fn is_active(phase: DownloadPhase) -> bool {
@@ -105,13 +105,13 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> T + Send 
 }
 
 /// The download thread. Dropping it aborts active downloads.
-struct Worker {
+struct DownloadThread {
     inner: Weak<Inner>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Worker {
+impl Drop for DownloadThread {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.upgrade() {
             let entries = inner.entries.lock();
@@ -178,8 +178,11 @@ impl Downloads {
             });
             runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         });
-        let worker =
-            Worker { inner: Arc::downgrade(&inner), stop: Some(stop), thread: Some(thread.map_err(failed)?) };
+        let worker = DownloadThread {
+            inner: Arc::downgrade(&inner),
+            stop: Some(stop),
+            thread: Some(thread.map_err(failed)?),
+        };
         Ok(Self { inner, _worker: Arc::new(worker) })
     }
 

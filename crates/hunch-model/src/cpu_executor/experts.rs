@@ -16,7 +16,7 @@ use hunch_kernels::matmul::Input;
 use hunch_kernels::quantise::QuantisedRows;
 
 /// Weights of the experts of a layer.
-type Layer = Mixture<Linear, Vec<f32>, ExpertStack>;
+type CpuMixture = Mixture<Linear, Vec<f32>, ExpertStack>;
 
 /// Choices and buffers of the experts of a layer, reused between passes.
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl ExpertSpace {
     pub(super) fn gate_up(
         &mut self,
         threads: &Threads,
-        (layer, experts): (&Layer, Option<&Experts>),
+        (layer, experts): (&CpuMixture, Option<&Experts>),
         (h, of_router): (&[f32], &[f32]),
         quantised: &mut QuantisedRows,
     ) -> Result<()> {
@@ -123,7 +123,7 @@ impl ExpertSpace {
     pub(super) fn down(
         &mut self,
         threads: &Threads,
-        (layer, experts): (&Layer, Option<&Experts>),
+        (layer, experts): (&CpuMixture, Option<&Experts>),
         out: &mut [f32],
     ) -> Result<()> {
         let (down, width, used) = (&layer.down, layer.down.rows(), required(experts)?.used);

@@ -32,13 +32,13 @@ use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{RowMask, Threads};
 
 /// Weights of a layer.
-type Weights = LayerWeights<Linear, Vec<f32>, ExpertStack>;
+type CpuLayerWeights = LayerWeights<Linear, Vec<f32>, ExpertStack>;
 
 /// Decoder layers with a cache and working memory. Forks share the weights.
 pub(crate) struct CpuLayers {
     pub(super) spec: ModelSpec,
     pub(super) compute: Compute,
-    pub(super) weights: Arc<Vec<Weights>>,
+    pub(super) weights: Arc<Vec<CpuLayerWeights>>,
     pub(super) rope: Arc<Rope>,
     pub(super) cache: KvCache,
     pub(super) pass: Pass,
@@ -91,7 +91,7 @@ pub(super) struct Workspace {
 
 impl CpuLayers {
     /// Joins layers with an empty cache.
-    pub(super) fn new(spec: ModelSpec, weights: Vec<Weights>, rope: Rope, compute: &Compute) -> Self {
+    pub(super) fn new(spec: ModelSpec, weights: Vec<CpuLayerWeights>, rope: Rope, compute: &Compute) -> Self {
         Self {
             cache: KvCache::on_host(&spec, spec.context_length, compute.kv()),
             weights: Arc::new(weights),

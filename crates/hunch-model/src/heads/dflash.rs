@@ -25,7 +25,7 @@ use hunch_kernels::quantise::QuantisedRows;
 
 use super::block_config::{BlockConfig, MOST};
 use super::config::Config;
-use super::layer::{Block, BlockAttention, HEAD_NORMS, Layer, is_of_layer};
+use super::layer::{BlockAttention, DecoderLayer, HEAD_NORMS, HeadLayer, is_of_layer};
 use super::linear::{Linear, vector};
 use super::markov::Markov;
 use super::output_head::{self, OutputHead};
@@ -54,8 +54,8 @@ fn prefix(layer: usize) -> String {
 
 /// A DFlash head on the CPU.
 pub(super) struct DFlash {
-    weights: Arc<Weights>,
-    layers: Vec<Layer>,
+    weights: Arc<OuterWeights>,
+    layers: Vec<DecoderLayer>,
     compute: Compute,
     quantised: QuantisedRows,
     /// Normed states of the current block that are not scored yet, `[rows, n]`.
@@ -67,7 +67,7 @@ pub(super) struct DFlash {
 }
 
 /// Weights outside of the layers.
-struct Weights {
+struct OuterWeights {
     taps: Vec<usize>,
     depth: usize,
     rows: usize,
@@ -119,10 +119,10 @@ impl DFlash {
         // A block follows the last token of the context.
         let context_length = target.spec.context_length + rows;
         let spec = ModelSpec { context_length, ..target.spec.clone() };
-        let layer = |layer| Layer::load(weights, &prefix(layer), (config, n), &spec, compute);
+        let layer = |layer| DecoderLayer::load(weights, &prefix(layer), (config, n), &spec, compute);
         let input_norm = |layer| vector(weights, &format!("{}.{INPUT_NORM}.weight", prefix(layer)), n);
         let head = OutputHead::load(file, n, config.n_draft_vocab, target)?;
-        let weights = Weights {
+        let weights = OuterWeights {
             depth: block.depth(),
             rows,
             first,
@@ -143,7 +143,7 @@ impl DFlash {
         Ok(Self::of(Arc::new(weights), layers, compute.clone()))
     }
 
-    fn of(weights: Arc<Weights>, layers: Vec<Layer>, compute: Compute) -> Self {
+    fn of(weights: Arc<OuterWeights>, layers: Vec<DecoderLayer>, compute: Compute) -> Self {
         let (quantised, unscored, scored) = (QuantisedRows::default(), Vec::new(), Vec::new());
         Self { weights, layers, compute, quantised, unscored, scored, drafted: 0 }
     }
@@ -162,7 +162,7 @@ impl DFlash {
         let mut context = vec![0.0; rows * n];
         w.fc.apply(compute.threads(), &joined, quantised, &mut context, false);
         context.chunks_exact_mut(n).for_each(|row| rms_norm_in_place(row, &w.hidden_norm, w.eps));
-        let before = layers.first().map_or(0, Layer::len);
+        let before = layers.first().map_or(0, DecoderLayer::len);
         let appended = layers.iter_mut().try_for_each(|layer| layer.append(&context));
         if appended.is_err() {
             layers.iter_mut().for_each(|layer| layer.truncate(before));
@@ -178,7 +178,7 @@ impl DFlash {
         tokens[0] = last;
         let mut x = w.embedding.host_rows(&tokens)?;
         let mut y = vec![0.0; x.len()];
-        let text = layers.first().map_or(0, Layer::len);
+        let text = layers.first().map_or(0, DecoderLayer::len);
         let parts = w.input_norms.iter().zip(&w.attention);
         let ran = layers.iter_mut().zip(parts).try_for_each(|(layer, (norm, attention))| {
             for (x, y) in x.chunks_exact(n).zip(y.chunks_exact_mut(n)) {
@@ -269,7 +269,7 @@ impl DraftHead for DFlash {
     }
 
     fn fork(&self) -> Box<dyn DraftHead> {
-        let layers = self.layers.iter().map(Layer::fork).collect();
+        let layers = self.layers.iter().map(DecoderLayer::fork).collect();
         Box::new(Self::of(self.weights.clone(), layers, self.compute.clone()))
     }
 
@@ -277,14 +277,14 @@ impl DraftHead for DFlash {
         let w = &self.weights;
         let fc = w.fc.bytes(w.taps.len() * w.norm.len());
         let markov = w.markov.as_ref().map_or(0, Markov::bytes);
-        fc + self.layers.iter().map(Layer::bytes).sum::<usize>() + w.head.bytes() + markov
+        fc + self.layers.iter().map(DecoderLayer::bytes).sum::<usize>() + w.head.bytes() + markov
     }
 
     fn cache_bytes(&self) -> usize {
-        self.layers.iter().map(Layer::cache_bytes).sum()
+        self.layers.iter().map(DecoderLayer::cache_bytes).sum()
     }
 
     fn cache_per_token(&self) -> usize {
-        self.layers.iter().map(Layer::cache_per_token).sum()
+        self.layers.iter().map(DecoderLayer::cache_per_token).sum()
     }
 }

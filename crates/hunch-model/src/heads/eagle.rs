@@ -14,7 +14,7 @@ use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
 use hunch_kernels::quantise::QuantisedRows;
 
-use super::layer::{Block, Layer};
+use super::layer::{DecoderLayer, HeadLayer};
 use crate::device::Compute;
 use crate::weights::Embedding;
 
@@ -56,7 +56,7 @@ pub(super) trait Fusion: Send + Sync + 'static {
 }
 
 /// A head of an architecture on the CPU.
-pub(super) struct LayerHead<F, L = Layer> {
+pub(super) struct LayerHead<F, L = DecoderLayer> {
     fusion: Arc<F>,
     layer: L,
     embedding: Arc<Embedding>,
@@ -68,7 +68,7 @@ pub(super) struct LayerHead<F, L = Layer> {
     tree: Vec<f32>,
 }
 
-impl<F: Fusion, L: Block> LayerHead<F, L> {
+impl<F: Fusion, L: HeadLayer> LayerHead<F, L> {
     /// Joins the parts of a head.
     pub(super) fn new(fusion: F, layer: L, embedding: Arc<Embedding>, compute: &Compute) -> Self {
         Self::of(Arc::new(fusion), layer, embedding, compute.clone())
@@ -97,7 +97,7 @@ impl<F: Fusion, L: Block> LayerHead<F, L> {
     }
 }
 
-impl<F: Fusion, L: Block> DraftHead for LayerHead<F, L> {
+impl<F: Fusion, L: HeadLayer> DraftHead for LayerHead<F, L> {
     fn taps(&self) -> &[usize] {
         self.fusion.taps()
     }

@@ -19,7 +19,7 @@ use crate::device::Compute;
 use crate::tensor_names::output_norm;
 
 /// Part of an architecture after the target's state.
-pub(super) trait Network: Send + Sync + 'static {
+pub(super) trait LastStateNetwork: Send + Sync + 'static {
     /// Returns whether it reads the drafted tokens. Otherwise the state does not change.
     fn reads_drafts(&self) -> bool;
     /// Returns the most tokens of a draft.
@@ -29,20 +29,26 @@ pub(super) trait Network: Send + Sync + 'static {
     ///
     /// # Errors
     /// If the device fails.
-    fn step(&self, work: &mut Work<'_>, at: usize, state: &mut Vec<f32>, token: TokenId) -> Result<Vec<f32>>;
+    fn step(
+        &self,
+        work: &mut ProductSpace<'_>,
+        at: usize,
+        state: &mut Vec<f32>,
+        token: TokenId,
+    ) -> Result<Vec<f32>>;
     /// Returns the bytes of weights that a drafted token reads.
     fn bytes(&self) -> usize;
 }
 
 /// Threads and memory for products.
-pub(super) struct Work<'a> {
+pub(super) struct ProductSpace<'a> {
     pub(super) threads: &'a Threads,
     pub(super) quantised: &'a mut QuantisedRows,
 }
 
 /// A head of an architecture on the CPU.
 pub(super) struct LastStateHead<N> {
-    shared: Arc<Shared<N>>,
+    shared: Arc<SharedWeights<N>>,
     compute: Compute,
     quantised: QuantisedRows,
     state: Vec<f32>,
@@ -52,7 +58,7 @@ pub(super) struct LastStateHead<N> {
     at: usize,
 }
 
-struct Shared<N> {
+struct SharedWeights<N> {
     network: N,
     /// The target's last layer.
     taps: [usize; 1],
@@ -60,14 +66,14 @@ struct Shared<N> {
     output_eps: f32,
 }
 
-impl<N: Network> LastStateHead<N> {
+impl<N: LastStateNetwork> LastStateHead<N> {
     /// Joins a network with the target's output norm.
     ///
     /// # Errors
     /// If the target's file cannot be read.
     pub(super) fn new(network: N, target: &TargetParts<'_>) -> Result<Self> {
         let spec = &target.spec;
-        let shared = Shared {
+        let shared = SharedWeights {
             network,
             taps: [spec.n_layer - 1],
             output_norm: vector(target.file, output_norm(target.file), spec.n_embd)?,
@@ -76,7 +82,7 @@ impl<N: Network> LastStateHead<N> {
         Ok(Self::of(Arc::new(shared), target.compute))
     }
 
-    fn of(shared: Arc<Shared<N>>, compute: &Compute) -> Self {
+    fn of(shared: Arc<SharedWeights<N>>, compute: &Compute) -> Self {
         let (quantised, compute) = (QuantisedRows::default(), compute.clone());
         Self { shared, compute, quantised, state: Vec::new(), tree: Vec::new(), at: 0 }
     }
@@ -95,12 +101,12 @@ impl<N: Network> LastStateHead<N> {
         if at >= network.depth() {
             return Err(Error::Internal(format!("the head drafts {} tokens", network.depth())));
         }
-        let mut work = Work { threads: self.compute.threads(), quantised: &mut self.quantised };
+        let mut work = ProductSpace { threads: self.compute.threads(), quantised: &mut self.quantised };
         network.step(&mut work, at, state, token)
     }
 }
 
-impl<N: Network> DraftHead for LastStateHead<N> {
+impl<N: LastStateNetwork> DraftHead for LastStateHead<N> {
     fn taps(&self) -> &[usize] {
         &self.shared.taps
     }
@@ -113,7 +119,7 @@ impl<N: Network> DraftHead for LastStateHead<N> {
         let (Some(states), Some(token)) = (features.first(), tokens.last()) else {
             return Err(hunch_core::error::Error::Internal("a head without a row".into()));
         };
-        let Shared { output_norm, output_eps, .. } = &*self.shared;
+        let SharedWeights { output_norm, output_eps, .. } = &*self.shared;
         self.state.resize(output_norm.len(), 0.0);
         rms_norm(&states[states.len() - output_norm.len()..], output_norm, *output_eps, &mut self.state);
         self.at = 0;

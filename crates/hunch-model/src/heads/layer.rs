@@ -76,7 +76,7 @@ impl BlockAttention {
 }
 
 /// Decoder layer with a cache of its own. Forks share the weights.
-pub(super) trait Block: Send + 'static {
+pub(super) trait HeadLayer: Send + 'static {
     /// Returns the width of the residual stream.
     fn width(&self) -> usize;
     /// Returns a layer on the same weights, with an empty cache.
@@ -100,15 +100,15 @@ pub(super) trait Block: Send + 'static {
 }
 
 /// A decoder layer of a published head.
-pub(super) struct Layer {
-    weights: Arc<Weights>,
+pub(super) struct DecoderLayer {
+    weights: Arc<DecoderLayerWeights>,
     compute: Compute,
     cache: KvCache,
     attention: Attention,
     work: Workspace,
 }
 
-struct Weights {
+struct DecoderLayerWeights {
     spec: ModelSpec,
     rope: RopeTable,
     q: Linear,
@@ -137,7 +137,7 @@ struct Workspace {
     quantised: QuantisedRows,
 }
 
-impl Layer {
+impl DecoderLayer {
     /// Loads the layer whose tensors begin with `prefix`. Attention has inputs of `width` values. `target` bounds the
     /// context.
     ///
@@ -168,7 +168,7 @@ impl Layer {
             if file.has(&name) { vector(file, &name, config.head_dim).map(Some) } else { Ok(None) }
         };
         let [q_norm, k_norm] = HEAD_NORMS;
-        let mut weights = Weights {
+        let mut weights = DecoderLayerWeights {
             rope: RopeTable::with_factors(&spec, factors),
             q: load("self_attn.q_proj", queries, width)?,
             k: load("self_attn.k_proj", keys, width)?,
@@ -192,7 +192,7 @@ impl Layer {
         Ok(Self::new(Arc::new(weights), compute))
     }
 
-    fn new(weights: Arc<Weights>, compute: &Compute) -> Self {
+    fn new(weights: Arc<DecoderLayerWeights>, compute: &Compute) -> Self {
         let cache = KvCache::on_host(&weights.spec, weights.spec.context_length, compute.kv());
         let compute = compute.clone();
         Self { weights, compute, cache, attention: Attention::default(), work: Workspace::default() }
@@ -268,7 +268,7 @@ impl Layer {
     }
 }
 
-impl Block for Layer {
+impl HeadLayer for DecoderLayer {
     fn fork(&self) -> Self {
         Self::new(self.weights.clone(), &self.compute)
     }
@@ -305,7 +305,7 @@ impl Block for Layer {
     }
 }
 
-impl Weights {
+impl DecoderLayerWeights {
     /// Norms the heads of queries or keys, and rotates them by the angles of their rows.
     fn place(&self, heads: &mut [f32], norm: Option<&[f32]>, angles: &Angles) {
         let half = self.rope.half();
@@ -329,7 +329,7 @@ impl Weights {
 /// Computes silu(gate h) * up h.
 fn feed_forward(
     threads: &hunch_kernels::Threads,
-    w: &Weights,
+    w: &DecoderLayerWeights,
     h: &[f32],
     quantised: &mut QuantisedRows,
     gated: &mut [f32],

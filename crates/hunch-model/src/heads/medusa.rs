@@ -15,7 +15,7 @@ use hunch_error::Result;
 use hunch_kernels::Threads;
 use hunch_kernels::activation::Activation;
 
-use super::last_state::{Network, Work};
+use super::last_state::{LastStateNetwork, ProductSpace};
 use super::linear::{Linear, vector};
 use super::memory::depth;
 use super::vocabulary::own_vocabulary;
@@ -62,7 +62,7 @@ impl MedusaShape {
 
 /// The networks of all positions.
 pub(super) struct Medusa {
-    positions: Vec<Position>,
+    positions: Vec<LoadedPosition>,
     bytes: usize,
     own: Option<Own>,
 }
@@ -77,7 +77,7 @@ struct Own {
     n_vocab: usize,
 }
 
-struct Position {
+struct LoadedPosition {
     blocks: Vec<Linear>,
     head: Linear,
 }
@@ -115,10 +115,10 @@ impl Medusa {
             let block = |l: usize| load(&format!("{k}.{l}.linear"), width);
             let blocks: Vec<Linear> = (0..blocks).map(block).collect::<Result<_>>()?;
             let l = blocks.len();
-            Ok(Position { blocks, head: load(&format!("{k}.{l}"), n_vocab)? })
+            Ok(LoadedPosition { blocks, head: load(&format!("{k}.{l}"), n_vocab)? })
         };
-        let positions: Vec<Position> = (0..positions).map(position).collect::<Result<_>>()?;
-        let of = |position: &Position| {
+        let positions: Vec<LoadedPosition> = (0..positions).map(position).collect::<Result<_>>()?;
+        let of = |position: &LoadedPosition| {
             position.head.bytes(width) + position.blocks.iter().map(|block| block.bytes(width)).sum::<usize>()
         };
         let bytes = positions.first().map_or(0, of);
@@ -126,7 +126,7 @@ impl Medusa {
     }
 }
 
-impl Network for Medusa {
+impl LastStateNetwork for Medusa {
     fn reads_drafts(&self) -> bool {
         false
     }
@@ -135,8 +135,14 @@ impl Network for Medusa {
         self.positions.len()
     }
 
-    fn step(&self, work: &mut Work<'_>, at: usize, state: &mut Vec<f32>, _: TokenId) -> Result<Vec<f32>> {
-        let Position { blocks, head } = &self.positions[at];
+    fn step(
+        &self,
+        work: &mut ProductSpace<'_>,
+        at: usize,
+        state: &mut Vec<f32>,
+        _: TokenId,
+    ) -> Result<Vec<f32>> {
+        let LoadedPosition { blocks, head } = &self.positions[at];
         let mut x = state.clone();
         if let Some(Own { in_scale, in_shift, .. }) = &self.own {
             let scales = in_scale.iter().zip(in_shift);

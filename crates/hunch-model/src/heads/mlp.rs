@@ -45,12 +45,12 @@ const EPS: f32 = 1e-5;
 
 /// A head of this architecture on the CPU.
 pub(super) struct MlpHead {
-    weights: Arc<Weights>,
+    weights: Arc<LoadedMlp>,
     compute: Compute,
     workspace: Workspace,
 }
 
-struct Weights {
+struct LoadedMlp {
     /// Layers of the target that it reads. The last one is the target's last layer, for f.
     taps: Vec<usize>,
     first: FirstStep,
@@ -77,7 +77,7 @@ struct Weights {
 struct FirstStep {
     fc: WeightMatrix,
     bias: Vec<f32>,
-    block: Block,
+    block: FeedForwardBlock,
 }
 
 /// Weights of each further token of a draft.
@@ -85,11 +85,11 @@ struct NextStep {
     context: WeightMatrix,
     bias: Vec<f32>,
     fc: WeightMatrix,
-    block: Block,
+    block: FeedForwardBlock,
 }
 
 /// Feed-forward block.
-struct Block {
+struct FeedForwardBlock {
     norm: Vec<f32>,
     gate: WeightMatrix,
     up: WeightMatrix,
@@ -145,8 +145,8 @@ impl MlpHead {
             let unsupported = || invalid(format!("the type of {name} has no kernel"));
             head.matrix(&MatrixRows::whole(name, n, k), threads)?.ok_or_else(unsupported)
         };
-        let block = |prefix: &str| -> Result<Block> {
-            Ok(Block {
+        let block = |prefix: &str| -> Result<FeedForwardBlock> {
+            Ok(FeedForwardBlock {
                 norm: vector(head, &format!("{prefix}ffn_norm.weight"), n)?,
                 gate: matrix(&format!("{prefix}ffn_gate"), ff, n)?,
                 up: matrix(&format!("{prefix}ffn_up"), ff, n)?,
@@ -167,7 +167,7 @@ impl MlpHead {
             None => Arc::new(target.host_embedding((spec.n_vocab, n), None, threads)?),
         };
         let scored_bytes = target.head_bytes() / spec.n_vocab * vocabulary.len();
-        let weights = Weights {
+        let weights = LoadedMlp {
             first: FirstStep {
                 fc: matrix("fc", n, (states + 1) * n)?,
                 bias: vector(head, "fc.bias", n)?,
@@ -248,7 +248,7 @@ impl MlpHead {
 
 impl Workspace {
     /// Applies a feed-forward block to x, and returns the logits `[n_vocab]`.
-    fn finish(&mut self, w: &Weights, block: &Block, threads: &Threads) -> Vec<f32> {
+    fn finish(&mut self, w: &LoadedMlp, block: &FeedForwardBlock, threads: &Threads) -> Vec<f32> {
         let Self { quantised, x, y, gated, scores, .. } = self;
         y.resize(x.len(), 0.0);
         rms_norm(x, &block.norm, EPS, y);

@@ -21,7 +21,7 @@ use super::eagle::{Fusion, LayerHead};
 use super::eagle1::Eagle1;
 use super::eagle3::{Eagle3, TAPS};
 use super::last_state::LastStateHead;
-use super::layer::{FREQUENCIES, Layer, is_of_layer};
+use super::layer::{DecoderLayer, FREQUENCIES, is_of_layer};
 use super::linear::stored_type;
 use super::llama_cpp;
 use super::markov;
@@ -328,7 +328,7 @@ fn with_layer<F: Fusion>(
     config: (&Config, usize),
     target: &TargetParts<'_>,
 ) -> Result<Head> {
-    let layer = Layer::load(&file.weights, prefix, config, &target.spec, target.compute)?;
+    let layer = DecoderLayer::load(&file.weights, prefix, config, &target.spec, target.compute)?;
     Ok(Head::new(Box::new(LayerHead::new(fusion, layer, embedding(target)?, target.compute))))
 }
 

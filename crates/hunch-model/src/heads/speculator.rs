@@ -16,7 +16,7 @@ use hunch_kernels::Threads;
 use hunch_kernels::activation::{Activation, add_scaled, rms_norm_in_place};
 use serde_json::Value;
 
-use super::last_state::{Network, Work};
+use super::last_state::{LastStateNetwork, ProductSpace};
 use super::linear::{Linear, vector};
 use crate::tensor_files::TensorFiles;
 
@@ -66,14 +66,14 @@ impl SpeculatorShape {
 
 /// The networks of all positions.
 pub(super) struct Speculator {
-    positions: Vec<Position>,
+    positions: Vec<SpeculatorPosition>,
     scale_input: bool,
     /// Factor of embeddings.
     factor: f32,
     bytes: usize,
 }
 
-struct Position {
+struct SpeculatorPosition {
     embedding: Linear,
     projection: Linear,
     scale: Vec<f32>,
@@ -98,7 +98,7 @@ impl Speculator {
         let position = |i: usize| {
             let (from, first) = if i == 0 { (width, 0) } else { (inner, 1) };
             let norm = name("ln", i, 0);
-            Ok(Position {
+            Ok(SpeculatorPosition {
                 embedding: matrix(&name("emb", i, 0), n_vocab, inner)?,
                 projection: matrix(&name("proj", i, first), inner, from)?,
                 scale: vector(&file.weights, &format!("{norm}.weight"), inner)?,
@@ -106,7 +106,7 @@ impl Speculator {
                 head: matrix(&name("head", i, 0), n_vocab, inner)?,
             })
         };
-        let positions: Vec<Position> = (0..positions).map(position).collect::<Result<_>>()?;
+        let positions: Vec<SpeculatorPosition> = (0..positions).map(position).collect::<Result<_>>()?;
         let share = 0.5f64.powf(0.5 / positions.len() as f64);
         let factor = ((1.0 - share * share) * inner as f64 / 2.0).sqrt() / share;
         let bytes = positions.last().map_or(0, |last| last.projection.bytes(inner) + last.head.bytes(inner));
@@ -114,7 +114,7 @@ impl Speculator {
     }
 }
 
-impl Network for Speculator {
+impl LastStateNetwork for Speculator {
     fn reads_drafts(&self) -> bool {
         true
     }
@@ -123,8 +123,14 @@ impl Network for Speculator {
         self.positions.len()
     }
 
-    fn step(&self, work: &mut Work<'_>, at: usize, state: &mut Vec<f32>, token: TokenId) -> Result<Vec<f32>> {
-        let Position { embedding, projection, scale, shift, head } = &self.positions[at];
+    fn step(
+        &self,
+        work: &mut ProductSpace<'_>,
+        at: usize,
+        state: &mut Vec<f32>,
+        token: TokenId,
+    ) -> Result<Vec<f32>> {
+        let SpeculatorPosition { embedding, projection, scale, shift, head } = &self.positions[at];
         if at == 0 && self.scale_input {
             let ones = vec![1.0; state.len()];
             rms_norm_in_place(state, &ones, EPS);

@@ -29,11 +29,11 @@ pub struct MetalGpu {
     device: MetalDevice,
     /// `None` if the system has no residency sets.
     residency: Option<Arc<Residency>>,
-    state: Mutex<State>,
+    state: Mutex<DeviceState>,
 }
 
 #[derive(Default)]
-struct State {
+struct DeviceState {
     buffers: HashMap<u32, Buffer>,
     next_buffer: u32,
     pipelines: Vec<(String, ComputePipeline)>,
@@ -50,12 +50,12 @@ impl MetalGpu {
         Self { device, residency, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DeviceState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for all queued work, then frees what it may have used.
-    fn finish(&self, state: &mut State) -> Result<()> {
+    fn finish(&self, state: &mut DeviceState) -> Result<()> {
         if state.used.is_empty() {
             return Ok(());
         }
@@ -155,7 +155,7 @@ impl Residency {
     }
 }
 
-impl State {
+impl DeviceState {
     fn buffer(&self, id: BufferId) -> Result<&Buffer> {
         self.buffers.get(&id.0).ok_or_else(|| Error::Internal(format!("there is no GPU buffer {}", id.0)))
     }

@@ -23,7 +23,7 @@ use hunch_error::Result;
 use hunch_kernels::activation::Activation;
 
 /// Weights of the experts of a layer.
-pub(super) struct Mixture {
+pub(super) struct GpuMixture {
     router: Joined,
     /// Bias of the choice.
     bias: Option<Buffer>,
@@ -34,11 +34,11 @@ pub(super) struct Mixture {
     gate: ExpertMatrix,
     up: ExpertMatrix,
     down: ExpertMatrix,
-    shared: Option<Shared>,
+    shared: Option<SharedExpert>,
 }
 
 /// Expert that all rows use.
-struct Shared {
+struct SharedExpert {
     gate_up: Joined,
     down: Joined,
     /// Projection of a row to the score of the expert.
@@ -134,7 +134,7 @@ impl<'a> MixturePass<'a> {
     }
 }
 
-impl Mixture {
+impl GpuMixture {
     /// Loads the matrices of one projection of all experts.
     pub(super) fn matrices(
         file: &WeightFile,
@@ -159,8 +159,8 @@ impl Mixture {
         layer: tensor_names::Mixture<MatrixRows, Buffer, ExpertMatrix>,
     ) -> Result<Self> {
         let score = |buffer| Matrix::Float { format: FloatFormat::F32, buffer, n: 1, k: n_embd };
-        let shared = |Dense { gate, up, down }: Dense<MatrixRows>| -> Result<Shared> {
-            Ok(Shared {
+        let shared = |Dense { gate, up, down }: Dense<MatrixRows>| -> Result<SharedExpert> {
+            Ok(SharedExpert {
                 gate_up: Joined::load(file, gpu, &[gate, up])?,
                 down: Joined::load(file, gpu, &[down])?,
                 score: layer.shared_weight.map(score),
@@ -254,7 +254,7 @@ impl Mixture {
         let product = |experts, first| ExpertProduct { experts, out: space.gates.at_value(first), stride };
         let products = [product(&self.gate, 0), product(&self.up, experts.n_ff)];
         kernels.multiply_experts(&products, pass.experts_of(x, ExpertInput::Rows))?;
-        if let (Some(Shared { gate_up, score, .. }), Some(shared)) = (&self.shared, &space.shared) {
+        if let (Some(SharedExpert { gate_up, score, .. }), Some(shared)) = (&self.shared, &space.shared) {
             gate_up.multiply(kernels, x, rows, &shared.gates, Store::Replace)?;
             if let Some(matrix) = score {
                 let (out, scaling) = (shared.scores.at_value(0), Scaling::NONE);
@@ -289,7 +289,7 @@ impl Mixture {
         let product = ExpertProduct { experts: &self.down, out: outputs.at_value(0), stride: n_embd };
         kernels.multiply_experts(&[product], pass.experts_of(x, ExpertInput::Entries))?;
         let mut of_shared = None;
-        if let (Some(Shared { gate_up, down, score }), Some(shared)) = (&self.shared, &space.shared) {
+        if let (Some(SharedExpert { gate_up, down, score }), Some(shared)) = (&self.shared, &space.shared) {
             let gate = GateInput::joined(&shared.gates, rows, gate_up.width / 2, Activation::Silu);
             kernels.gate(gate, x.written_as(down.forms(rows)))?;
             down.multiply(kernels, x, rows, &shared.out, Store::Replace)?;

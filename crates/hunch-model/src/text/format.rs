@@ -140,7 +140,7 @@ impl FormatCompiler {
             }
         };
         let start = matcher.deep_clone();
-        let state = Mutex::new(State { matcher, start, read: Vec::new(), ends: self.ends.clone() });
+        let state = Mutex::new(MatcherState { matcher, start, read: Vec::new(), ends: self.ends.clone() });
         Ok(Arc::new(Grammar { answer_start, state }))
     }
 
@@ -206,10 +206,10 @@ fn bytes_of(tokenizer: &Tokenizer, id: TokenId) -> Vec<u8> {
 /// A compiled format, at some point of an answer.
 struct Grammar {
     answer_start: usize,
-    state: Mutex<State>,
+    state: Mutex<MatcherState>,
 }
 
-struct State {
+struct MatcherState {
     matcher: Matcher,
     /// The matcher at the start of the answer. One that failed stays failed.
     start: Matcher,
@@ -240,7 +240,7 @@ impl Constraint for Grammar {
     }
 }
 
-impl State {
+impl MatcherState {
     fn allow(
         &mut self,
         answer: &[TokenId],

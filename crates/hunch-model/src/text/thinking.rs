@@ -32,11 +32,11 @@ pub enum AnswerText {
 pub struct ThoughtSplitter {
     /// Text that was not read yet.
     pending: String,
-    state: State,
+    state: ThinkingState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ThinkingState {
     /// Before the first text.
     Start,
     /// After the opening marker, before the first text of the reasoning.
@@ -56,18 +56,18 @@ impl ThoughtSplitter {
             false => begun.trim_start().strip_prefix(THOUGHT_OPENING),
         };
         let state = match opened.map(|rest| rest.split_once(THOUGHT_CLOSING).ok_or(rest)) {
-            None if begun.trim().is_empty() => State::Start,
-            Some(Err(thought)) if thought.trim().is_empty() => State::Opened,
-            Some(Err(_)) => State::Thought,
-            Some(Ok((_, said))) if said.trim().is_empty() => State::Gap,
-            None | Some(Ok(_)) => State::Said,
+            None if begun.trim().is_empty() => ThinkingState::Start,
+            Some(Err(thought)) if thought.trim().is_empty() => ThinkingState::Opened,
+            Some(Err(_)) => ThinkingState::Thought,
+            Some(Ok((_, said))) if said.trim().is_empty() => ThinkingState::Gap,
+            None | Some(Ok(_)) => ThinkingState::Said,
         };
         Self { pending: String::new(), state }
     }
 
     /// Returns whether the next text is certain to be reasoning.
     pub fn is_thinking(&self) -> bool {
-        matches!(self.state, State::Opened | State::Thought)
+        matches!(self.state, ThinkingState::Opened | ThinkingState::Thought)
     }
 
     /// Reads text and returns the pieces that are certain.
@@ -86,30 +86,30 @@ impl ThoughtSplitter {
         let mut pieces = Vec::new();
         loop {
             match self.state {
-                State::Start => {
+                ThinkingState::Start => {
                     let begun = self.pending.trim_start();
                     if let Some(rest) = begun.strip_prefix(open) {
                         self.pending = rest.to_owned();
-                        self.state = State::Opened;
+                        self.state = ThinkingState::Opened;
                     } else if open.starts_with(begun) && !last {
                         return pieces;
                     } else {
-                        self.state = State::Said;
+                        self.state = ThinkingState::Said;
                     }
                 }
-                State::Opened => {
+                ThinkingState::Opened => {
                     let rest = self.pending.trim_start();
                     if rest.is_empty() {
                         return pieces;
                     }
                     self.pending = rest.to_owned();
-                    self.state = State::Thought;
+                    self.state = ThinkingState::Thought;
                 }
-                State::Thought => {
+                ThinkingState::Thought => {
                     if let Some((thought, rest)) = self.pending.split_once(close) {
                         let rest = rest.to_owned();
                         add(&mut pieces, AnswerText::Thought(thought.trim_end().to_owned()));
-                        (self.pending, self.state) = (rest, State::Gap);
+                        (self.pending, self.state) = (rest, ThinkingState::Gap);
                         continue;
                     }
                     // White space before the marker is not part of the reasoning.
@@ -119,15 +119,15 @@ impl ThoughtSplitter {
                     add(&mut pieces, AnswerText::Thought(thought));
                     return pieces;
                 }
-                State::Gap => {
+                ThinkingState::Gap => {
                     let rest = self.pending.trim_start();
                     if rest.is_empty() {
                         return pieces;
                     }
                     self.pending = rest.to_owned();
-                    self.state = State::Said;
+                    self.state = ThinkingState::Said;
                 }
-                State::Said => {
+                ThinkingState::Said => {
                     add(&mut pieces, AnswerText::Said(std::mem::take(&mut self.pending)));
                     return pieces;
                 }
@@ -181,7 +181,7 @@ impl ThinkingBudget {
             Some(ThoughtTokens { open, close, .. }) => [Some(open), Some(close)],
             None => THOUGHT_MARKERS.map(find),
         };
-        let said = matches!(thoughts.state, State::Gap | State::Said);
+        let said = matches!(thoughts.state, ThinkingState::Gap | ThinkingState::Said);
         Some(Self { start, tokens, markers: [open_id?, close_id?], open: thoughts.is_thinking(), said })
     }
 }

@@ -12,11 +12,11 @@ use hunch_core::token::TokenId;
 #[derive(Clone, Debug)]
 pub(super) struct ThoughtStream {
     tokens: ThoughtTokens,
-    state: State,
+    state: ChannelState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChannelState {
     /// Before the first text.
     Start,
     /// In the name of the channel.
@@ -29,32 +29,32 @@ enum State {
 impl ThoughtStream {
     /// Creates the stream of a turn, whose role is part of the prompt.
     pub(super) fn new(tokens: ThoughtTokens) -> Self {
-        Self { tokens, state: State::Start }
+        Self { tokens, state: ChannelState::Start }
     }
 
     /// Adds a token and returns its effect on the text.
     pub(super) fn push(&mut self, id: TokenId, tokenizer: &Tokenizer) -> Effect {
         let ThoughtTokens { open, close, has_name } = self.tokens;
         match self.state {
-            State::Start if id == open => {
-                self.state = if has_name { State::Name } else { State::Thought };
+            ChannelState::Start if id == open => {
+                self.state = if has_name { ChannelState::Name } else { ChannelState::Thought };
                 Effect::Marker(THOUGHT_OPENING.into())
             }
-            State::Name | State::Thought if id == close => {
-                self.state = State::Said;
+            ChannelState::Name | ChannelState::Thought if id == close => {
+                self.state = ChannelState::Said;
                 Effect::Marker(THOUGHT_END.into())
             }
             _ if tokenizer.is_special(id) => Effect::Hidden,
-            State::Name => {
+            ChannelState::Name => {
                 // Line breaks are tokens of their own.
                 if tokenizer.token_bytes(id).contains(&b'\n') {
-                    self.state = State::Thought;
+                    self.state = ChannelState::Thought;
                 }
                 Effect::Hidden
             }
-            State::Thought => Effect::Shown,
-            State::Start | State::Said => {
-                self.state = State::Said;
+            ChannelState::Thought => Effect::Shown,
+            ChannelState::Start | ChannelState::Said => {
+                self.state = ChannelState::Said;
                 Effect::Shown
             }
         }

@@ -55,7 +55,7 @@ impl TokenType {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct VocabularyEntry {
     text: String,
     kind: TokenType,
 }
@@ -71,7 +71,7 @@ enum Spelling {
 
 impl Spelling {
     /// Returns the decoded bytes of an entry. Special tokens have the bytes of their text.
-    fn bytes(self, entry: &Entry) -> Vec<u8> {
+    fn bytes(self, entry: &VocabularyEntry) -> Vec<u8> {
         match (entry.kind, self) {
             (TokenType::Normal, Self::ByteLevel) => byte_level::bytes(&entry.text),
             (TokenType::Normal | TokenType::Byte, Self::Scored) => scored::bytes(&entry.text),
@@ -99,7 +99,7 @@ pub struct EncodeOptions {
 
 /// Tokeniser of a model.
 pub struct Tokenizer {
-    entries: Vec<Entry>,
+    entries: Vec<VocabularyEntry>,
     encoder: Encoder,
     special: SpecialTokens,
     bos: Option<TokenId>,
@@ -389,7 +389,7 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
-fn entries(gguf: &Gguf) -> Result<Vec<Entry>> {
+fn entries(gguf: &Gguf) -> Result<Vec<VocabularyEntry>> {
     let invalid = |reason| Err(Error::InvalidModelFile { path: gguf.path.clone(), reason });
     let texts = gguf.require_strings("tokenizer.ggml.tokens")?;
     if texts.is_empty() || TokenId::try_from(texts.len()).is_err() {
@@ -403,7 +403,7 @@ fn entries(gguf: &Gguf) -> Result<Vec<Entry>> {
         return invalid(format!("its vocabulary has {} tokens but {} token types", texts.len(), kinds.len()));
     }
     let kind = |i: usize| kinds.get(i).map_or(TokenType::Normal, |&number| TokenType::from_number(number));
-    let entry = |(i, text): (usize, &String)| Entry { text: text.clone(), kind: kind(i) };
+    let entry = |(i, text): (usize, &String)| VocabularyEntry { text: text.clone(), kind: kind(i) };
     Ok(texts.iter().enumerate().map(entry).collect())
 }
 
@@ -419,7 +419,7 @@ const CONTROLS_OF_GEMMA4: [&str; 7] = [
 ];
 
 /// Marks the tokens of [`CONTROLS_OF_GEMMA4`] as control tokens. Else they would be parsed in the text of a user.
-fn mark_controls_of_gemma4(entries: &mut [Entry]) {
+fn mark_controls_of_gemma4(entries: &mut [VocabularyEntry]) {
     let controls = entries.iter_mut().filter(|entry| CONTROLS_OF_GEMMA4.contains(&entry.text.as_str()));
     controls.for_each(|entry| entry.kind = TokenType::Control);
 }
@@ -427,7 +427,7 @@ fn mark_controls_of_gemma4(entries: &mut [Entry]) {
 /// Finds the tokens of [`END_OF_TURN_TEXTS`] and [`OTHER_END_TEXTS`] and marks them as control tokens.
 ///
 /// Some files do not mark them. Returns the rank in the lists and the id of each, sorted by rank.
-fn mark_end_texts(entries: &mut [Entry]) -> Vec<(usize, TokenId)> {
+fn mark_end_texts(entries: &mut [VocabularyEntry]) -> Vec<(usize, TokenId)> {
     let mut ends = Vec::new();
     for (id, entry) in entries.iter_mut().enumerate() {
         let known = END_OF_TURN_TEXTS.iter().chain(&OTHER_END_TEXTS).position(|text| entry.text == *text);

@@ -41,14 +41,14 @@ pub struct ToolCallParser {
     pending: String,
     /// White space that is left out if a call follows.
     space: String,
-    state: State,
+    state: ToolCallState,
     calls: usize,
     /// Calls that ended with a JSON object as arguments.
     intact: usize,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum ToolCallState {
     Start,
     Reasoning,
     Text,
@@ -143,7 +143,7 @@ impl ToolCallParser {
             max_calls,
             pending: String::new(),
             space: String::new(),
-            state: State::Start,
+            state: ToolCallState::Start,
             calls: 0,
             intact: 0,
         }
@@ -154,7 +154,7 @@ impl ToolCallParser {
     #[must_use]
     pub fn after(mut self, thoughts: &ThoughtSplitter) -> Self {
         if thoughts.is_thinking() {
-            self.state = State::Reasoning;
+            self.state = ToolCallState::Reasoning;
         }
         self
     }
@@ -189,27 +189,27 @@ impl ToolCallParser {
 
     /// Returns `true` after the last call allowed. The rest of the answer is left out.
     pub fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, ToolCallState::Done)
     }
 
     /// Reads a part of the pending text. Returns `false` if it has to wait for more, or for the end.
     fn step(&mut self, parts: &mut Parts, last: bool) -> bool {
-        match std::mem::replace(&mut self.state, State::Text) {
-            State::Start => self.step_start(last),
-            State::Reasoning => self.step_reasoning(parts, last),
-            State::Text => self.step_text(parts, last),
-            State::Open { raw, series } => self.step_open(parts, raw, series, last),
-            State::Call(call, series) => self.step_call(parts, call, series, last),
-            State::After(series) => self.step_after(series, last),
-            State::Done => {
-                self.state = State::Done;
+        match std::mem::replace(&mut self.state, ToolCallState::Text) {
+            ToolCallState::Start => self.step_start(last),
+            ToolCallState::Reasoning => self.step_reasoning(parts, last),
+            ToolCallState::Text => self.step_text(parts, last),
+            ToolCallState::Open { raw, series } => self.step_open(parts, raw, series, last),
+            ToolCallState::Call(call, series) => self.step_call(parts, call, series, last),
+            ToolCallState::After(series) => self.step_after(series, last),
+            ToolCallState::Done => {
+                self.state = ToolCallState::Done;
                 self.pending.clear();
                 false
             }
         }
     }
 
-    fn wait(&mut self, state: State) -> bool {
+    fn wait(&mut self, state: ToolCallState) -> bool {
         self.state = state;
         false
     }
@@ -217,26 +217,27 @@ impl ToolCallParser {
     fn step_start(&mut self, last: bool) -> bool {
         let begun = self.pending.trim_start();
         if !last && THOUGHT_OPENING.starts_with(begun) {
-            return self.wait(State::Start);
+            return self.wait(ToolCallState::Start);
         }
         if begun.starts_with(THOUGHT_OPENING) {
-            self.state = State::Reasoning;
+            self.state = ToolCallState::Reasoning;
             return true;
         }
         let bare = |fenced| Series { marked: false, list: false, doubled: false, fenced };
         // Llama announces no call, and other models forget to.
         if begun.starts_with('{') {
-            self.state = State::Open { raw: String::new(), series: bare(false) };
+            self.state = ToolCallState::Open { raw: String::new(), series: bare(false) };
         } else if let Some(body) = begun.strip_prefix(FENCE) {
             let object = body.strip_prefix("json").unwrap_or(body).trim_start();
             if object.starts_with('{') {
                 let fence = self.pending.len() - object.len();
-                self.state = State::Open { raw: self.pending.drain(..fence).collect(), series: bare(true) };
+                self.state =
+                    ToolCallState::Open { raw: self.pending.drain(..fence).collect(), series: bare(true) };
             } else if !last && (object.is_empty() || "json".starts_with(body)) {
-                return self.wait(State::Start);
+                return self.wait(ToolCallState::Start);
             }
         } else if !last && FENCE.starts_with(begun) {
-            return self.wait(State::Start);
+            return self.wait(ToolCallState::Start);
         }
         true
     }
@@ -247,7 +248,7 @@ impl ToolCallParser {
             if last { self.pending.len() } else { before_marker(&self.pending, THOUGHT_CLOSING) }
         });
         self.emit_text(parts, until);
-        if end.is_some() || last { true } else { self.wait(State::Reasoning) }
+        if end.is_some() || last { true } else { self.wait(ToolCallState::Reasoning) }
     }
 
     fn step_text(&mut self, parts: &mut Parts, last: bool) -> bool {
@@ -260,7 +261,8 @@ impl ToolCallParser {
             self.pending.drain(..opening.len());
             let series = Series { marked: true, list: false, doubled: false, fenced: false };
             // The sign is no text of the model, so it must not come back if this is no call.
-            self.state = State::Open { raw: opening.trim_start_matches(CALL_SIGN).to_owned(), series };
+            self.state =
+                ToolCallState::Open { raw: opening.trim_start_matches(CALL_SIGN).to_owned(), series };
             return true;
         }
         let until = if last { self.pending.len() } else { before_marker(&self.pending, opening) };
@@ -273,11 +275,11 @@ impl ToolCallParser {
         raw.extend(self.pending.drain(..space));
         let call = match self.pending.chars().next() {
             None if last => return self.give_up(parts, &raw),
-            None => return self.wait(State::Open { raw, series }),
+            None => return self.wait(ToolCallState::Open { raw, series }),
             Some('[') if series.marked && !series.list => {
                 series.list = true;
                 raw.extend(self.pending.drain(..1));
-                self.state = State::Open { raw, series };
+                self.state = ToolCallState::Open { raw, series };
                 return true;
             }
             Some('{') => Reader::Json(CallReader::of_object(raw, series.marked)),
@@ -289,7 +291,7 @@ impl ToolCallParser {
                 _ => return self.give_up(parts, &raw),
             },
         };
-        self.state = State::Call(Box::new(call), series);
+        self.state = ToolCallState::Call(Box::new(call), series);
         true
     }
 
@@ -314,7 +316,7 @@ impl ToolCallParser {
         }
         let ended = progress == Progress::Done;
         if progress == Progress::More && !last {
-            return self.wait(State::Call(call, series));
+            return self.wait(ToolCallState::Call(call, series));
         }
         if !call.has_begun() {
             return self.give_up(parts, &call.take_raw());
@@ -323,9 +325,9 @@ impl ToolCallParser {
         self.intact += usize::from(!broken);
         parts.0.push(ToolPart::End { broken: broken.then(|| call.take_raw()) });
         self.state = match (self.intact >= self.max_calls, ended) {
-            (true, _) => State::Done,
-            (false, true) => State::After(Series { doubled: call.is_doubled(), ..series }),
-            (false, false) => State::Text,
+            (true, _) => ToolCallState::Done,
+            (false, true) => ToolCallState::After(Series { doubled: call.is_doubled(), ..series }),
+            (false, false) => ToolCallState::Text,
         };
         true
     }
@@ -338,20 +340,20 @@ impl ToolCallParser {
         if series.doubled && rest.starts_with('}') {
             let brace = self.pending.len() - rest.len() + 1;
             self.pending.drain(..brace);
-            self.state = State::After(Series { doubled: false, ..series });
+            self.state = ToolCallState::After(Series { doubled: false, ..series });
         } else if series.list && rest.starts_with(']') {
             let bracket = self.pending.len() - rest.len() + 1;
             self.pending.drain(..bracket);
-            self.state = State::After(Series { list: false, ..series });
+            self.state = ToolCallState::After(Series { list: false, ..series });
         } else if next.is_empty() && last {
             self.pending.clear();
         } else if next.is_empty() || (!last && closing.len() > rest.len() && closing.starts_with(rest)) {
-            return self.wait(State::After(series));
+            return self.wait(ToolCallState::After(series));
         } else if !closing.is_empty() && rest.starts_with(closing) {
             let end = self.pending.len() - rest.len() + closing.len();
             self.pending.drain(..end);
         } else if next.starts_with('{') {
-            self.state = State::Open { raw: self.pending.drain(..skipped).collect(), series };
+            self.state = ToolCallState::Open { raw: self.pending.drain(..skipped).collect(), series };
         }
         true
     }

@@ -3,7 +3,7 @@
 use hunch_model::text::{ThoughtSplitter, ToolCallParser};
 use serde_json::{Value, json};
 
-use super::super::super::Served;
+use super::super::super::AnsweringServer;
 use super::super::response::log_probabilities;
 use super::pieces::{Piece, PieceReader, broken_as_text};
 use crate::event::TokenEvent;
@@ -58,7 +58,7 @@ impl OpenItem {
 
 /// Items of a response so far.
 pub(super) struct Output {
-    server: Served,
+    server: AnsweringServer,
     reader: PieceReader,
     /// Number of alternatives for each token, if log probabilities are asked for.
     logprobs: Option<usize>,
@@ -68,7 +68,11 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(server: Served, parser: Option<ToolCallParser>, logprobs: Option<usize>) -> Self {
+    pub(super) fn new(
+        server: AnsweringServer,
+        parser: Option<ToolCallParser>,
+        logprobs: Option<usize>,
+    ) -> Self {
         let reader = PieceReader::new(parser, logprobs.is_some());
         Self { server, reader, logprobs, items: Vec::new(), open: None }
     }

@@ -12,7 +12,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::tokenizer::SplitDelimiterBehavior;
 
-use super::{Entry, TokenType};
+use super::{TokenType, VocabularyEntry};
 use crate::gguf::Gguf;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -161,7 +161,7 @@ pub(super) struct ByteLevel {
 
 impl ByteLevel {
     /// Builds the encoder. The flag is the default of the family for adding the BOS token.
-    pub(super) fn new(gguf: &Gguf, entries: &[Entry]) -> Result<(Self, bool)> {
+    pub(super) fn new(gguf: &Gguf, entries: &[VocabularyEntry]) -> Result<(Self, bool)> {
         // Files without the key predate it. llama.cpp also uses "default" for them.
         let name = gguf.str("tokenizer.ggml.pre").unwrap_or("default");
         let Some(family) = PRE_TOKENIZERS.iter().find(|family| family.names.contains(&name)) else {
@@ -171,8 +171,9 @@ impl ByteLevel {
             });
         };
         // Ordinary text must never become a control token.
-        let ordinary =
-            |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, TokenType::Control | TokenType::Unknown);
+        let ordinary = |(_, entry): &(TokenId, &VocabularyEntry)| {
+            !matches!(entry.kind, TokenType::Control | TokenType::Unknown)
+        };
         let vocab: Vocab =
             (0..).zip(entries).filter(ordinary).map(|(id, entry)| (entry.text.clone(), id)).collect();
         let merges = merges(gguf, entries, &vocab)?;
@@ -238,7 +239,7 @@ fn pre_tokenizer(patterns: &[&str]) -> Result<Sequence> {
 /// Parses the merges, without those that involve a control token.
 ///
 /// Both parts and the result must be in the vocabulary, because the tokenizers crate relies on it.
-fn merges(gguf: &Gguf, entries: &[Entry], vocab: &Vocab) -> Result<Merges> {
+fn merges(gguf: &Gguf, entries: &[VocabularyEntry], vocab: &Vocab) -> Result<Merges> {
     let invalid = |reason| Error::InvalidModelFile { path: gguf.path.clone(), reason };
     let every: HashSet<&str> = entries.iter().map(|entry| entry.text.as_str()).collect();
     let lines = gguf.require_strings("tokenizer.ggml.merges")?;

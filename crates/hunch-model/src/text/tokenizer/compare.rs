@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Entry, Spelling, TokenType, Tokenizer, entries, mark_end_texts};
+use super::{Spelling, TokenType, Tokenizer, VocabularyEntry, entries, mark_end_texts};
 use crate::gguf::Gguf;
 use crate::hex;
 use hunch_core::token::TokenId;
@@ -16,7 +16,7 @@ use hunch_error::{Error, Result};
 /// Entries of a vocabulary without an encoder. Quick to load, and enough to compare models.
 #[derive(Debug)]
 pub struct Vocabulary {
-    entries: Vec<Entry>,
+    entries: Vec<VocabularyEntry>,
     spelling: Spelling,
 }
 
@@ -109,7 +109,7 @@ impl Vocabulary {
 }
 
 /// Entries of a vocabulary, and how they spell bytes.
-pub(super) type Spelled<'a> = (&'a [Entry], Spelling);
+pub(super) type Spelled<'a> = (&'a [VocabularyEntry], Spelling);
 
 /// Least share of the ordinary tokens of the smaller vocabulary that a target and a draft must share to be translated.
 ///
@@ -124,7 +124,7 @@ fn compare_entries(target: Spelled<'_>, draft: Spelled<'_>) -> VocabularyVerdict
     if let VocabularyVerdict::Same { .. } = same {
         return same;
     }
-    let count = |entries: &[Entry]| entries.iter().filter(|entry| ordinary(entry)).count();
+    let count = |entries: &[VocabularyEntry]| entries.iter().filter(|entry| ordinary(entry)).count();
     let (of_target, of) = (count(target.0), count(draft.0));
     let shared = shared_words(target, draft).len();
     if shared > 0 && shared as f64 >= LEAST_SHARED * of_target.min(of) as f64 {
@@ -134,15 +134,15 @@ fn compare_entries(target: Spelled<'_>, draft: Spelled<'_>) -> VocabularyVerdict
 }
 
 /// Returns whether text can contain an entry: neither a control token nor padding.
-pub(super) fn ordinary(entry: &Entry) -> bool {
+pub(super) fn ordinary(entry: &VocabularyEntry) -> bool {
     let kind = !matches!(entry.kind, TokenType::Control | TokenType::Unknown | TokenType::Unused);
     kind && !is_padding(entry)
 }
 
 /// Returns the ordinary tokens of a vocabulary by their bytes. If several have equal bytes, a word comes before a
 /// single byte such as `<0x41>`, then the lower id.
-pub(super) fn words(entries: &[Entry], spelling: Spelling) -> HashMap<Vec<u8>, TokenId> {
-    let is_byte = |entry: &Entry| spelling == Spelling::Scored && entry.text.starts_with("<0x");
+pub(super) fn words(entries: &[VocabularyEntry], spelling: Spelling) -> HashMap<Vec<u8>, TokenId> {
+    let is_byte = |entry: &VocabularyEntry| spelling == Spelling::Scored && entry.text.starts_with("<0x");
     let mut words: HashMap<Vec<u8>, TokenId> = HashMap::with_capacity(entries.len());
     for (id, entry) in (0..).zip(entries).filter(|(_, entry)| ordinary(entry)) {
         let bytes = spelling.bytes(entry);
@@ -168,7 +168,7 @@ pub(super) fn shared_words(
 }
 
 /// Compares entries by id alone. Returns the first different ones in [`VocabularyVerdict::Other`].
-fn compare_ids(target: &[Entry], draft: &[Entry]) -> VocabularyVerdict {
+fn compare_ids(target: &[VocabularyEntry], draft: &[VocabularyEntry]) -> VocabularyVerdict {
     let (mut shared, mut padding) = (0, target.len().abs_diff(draft.len()) as u32);
     let other = |first: usize| VocabularyVerdict::Other {
         first: first as TokenId,
@@ -210,7 +210,7 @@ pub(super) fn compare_tokenizers(target: &Tokenizer, draft: &Tokenizer) -> Vocab
 
 /// Returns `true` for padding: unused entries, entries added by a converter (`[PAD151936]`), and
 /// reserved tokens (`<|reserved_special_token_4|>`).
-pub(super) fn is_padding(entry: &Entry) -> bool {
+pub(super) fn is_padding(entry: &VocabularyEntry) -> bool {
     let text = &entry.text;
     let numbered = text.strip_prefix("[PAD").and_then(|rest| rest.strip_suffix(']'));
     entry.kind == TokenType::Unused
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     fn vocabulary(texts: &[&str]) -> Vocabulary {
-        let entry = |text: &&str| Entry { text: (*text).into(), kind: TokenType::Normal };
+        let entry = |text: &&str| VocabularyEntry { text: (*text).into(), kind: TokenType::Normal };
         Vocabulary { entries: texts.iter().map(entry).collect(), spelling: Spelling::ByteLevel }
     }
 

@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use super::{Entry, TokenType};
+use super::{TokenType, VocabularyEntry};
 use crate::gguf::Gguf;
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -37,7 +37,7 @@ impl Scored {
     ///
     /// # Errors
     /// [`Error::InvalidModelFile`] if scores or tokens of bytes are missing.
-    pub(super) fn new(gguf: &Gguf, entries: &[Entry], unknown: Option<TokenId>) -> Result<Self> {
+    pub(super) fn new(gguf: &Gguf, entries: &[VocabularyEntry], unknown: Option<TokenId>) -> Result<Self> {
         let scores = gguf.require_f32s("tokenizer.ggml.scores")?;
         if scores.len() != entries.len() {
             let reason = format!("its vocabulary has {} tokens but {} scores", entries.len(), scores.len());
@@ -51,7 +51,7 @@ impl Scored {
     ///
     /// # Errors
     /// [`Error::InvalidModelFile`] if the list is invalid or tokens of bytes are missing.
-    pub(super) fn ranked(gguf: &Gguf, entries: &[Entry], unknown: Option<TokenId>) -> Result<Self> {
+    pub(super) fn ranked(gguf: &Gguf, entries: &[VocabularyEntry], unknown: Option<TokenId>) -> Result<Self> {
         let none = Order::Ranks(HashMap::new());
         let mut encoder = Self::with_order(gguf, entries, unknown, (none, false))?;
         let invalid = |reason| Error::InvalidModelFile { path: gguf.path.clone(), reason };
@@ -79,14 +79,15 @@ impl Scored {
 
     fn with_order(
         gguf: &Gguf,
-        entries: &[Entry],
+        entries: &[VocabularyEntry],
         unknown: Option<TokenId>,
         (order, adds_space): (Order, bool),
     ) -> Result<Self> {
         let invalid = |reason| Error::InvalidModelFile { path: gguf.path.clone(), reason };
         // Ordinary text must never become a control token.
-        let ordinary =
-            |(_, entry): &(TokenId, &Entry)| !matches!(entry.kind, TokenType::Control | TokenType::Unknown);
+        let ordinary = |(_, entry): &(TokenId, &VocabularyEntry)| {
+            !matches!(entry.kind, TokenType::Control | TokenType::Unknown)
+        };
         let ids: HashMap<String, TokenId> =
             (0..).zip(entries).filter(ordinary).map(|(id, entry)| (entry.text.clone(), id)).collect();
         let byte_id = |byte: u8| {
@@ -297,7 +298,7 @@ mod tests {
         let mut gguf = Gguf::parse(Path::new("ranked.gguf"), &empty).unwrap();
         let lines = merges.iter().map(|(left, right)| format!("{left} {right}")).collect();
         gguf.metadata.insert("tokenizer.ggml.merges".into(), Value::Array(Array::String(lines)));
-        let entry = |text: &String| Entry { text: text.clone(), kind: TokenType::Normal };
+        let entry = |text: &String| VocabularyEntry { text: text.clone(), kind: TokenType::Normal };
         Scored::ranked(&gguf, &texts.iter().map(entry).collect::<Vec<_>>(), None).unwrap()
     }
 

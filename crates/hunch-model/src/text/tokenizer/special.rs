@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use super::{Entry, TokenType};
+use super::{TokenType, VocabularyEntry};
 use hunch_core::token::TokenId;
 
 /// Maximum number of special tokens. Models have a few hundred, and an automaton for more would need
@@ -43,7 +43,7 @@ impl Finder {
     ///
     /// # Errors
     /// If there are too many tokens.
-    fn new<'a>(found: impl Iterator<Item = (TokenId, &'a Entry)>) -> Result<Self, String> {
+    fn new<'a>(found: impl Iterator<Item = (TokenId, &'a VocabularyEntry)>) -> Result<Self, String> {
         let (mut texts, mut tokens) = (Vec::new(), Vec::new());
         for (id, entry) in found {
             texts.push(entry.text.as_bytes());
@@ -78,7 +78,7 @@ impl SpecialTokens {
     ///
     /// # Errors
     /// If there are too many special tokens.
-    pub(super) fn new(entries: &[Entry]) -> Result<Self, String> {
+    pub(super) fn new(entries: &[VocabularyEntry]) -> Result<Self, String> {
         let of_kinds = |kinds: &'static [TokenType]| {
             let entries = (0..).zip(entries);
             Finder::new(entries.filter(|(_, entry)| kinds.contains(&entry.kind) && !entry.text.is_empty()))
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn tokens() -> SpecialTokens {
-        let entry = |text: &str, kind| Entry { text: text.into(), kind };
+        let entry = |text: &str, kind| VocabularyEntry { text: text.into(), kind };
         SpecialTokens::new(&[
             entry("<a>", TokenType::Control),
             entry("<a><b>", TokenType::Control),
@@ -138,10 +138,11 @@ mod tests {
 
     #[test]
     fn rejects_too_many_special_tokens() {
-        let entries: Vec<Entry> =
-            (0..=MAX_TOKENS).map(|n| Entry { text: format!("<{n}>"), kind: TokenType::Control }).collect();
+        let entries: Vec<VocabularyEntry> = (0..=MAX_TOKENS)
+            .map(|n| VocabularyEntry { text: format!("<{n}>"), kind: TokenType::Control })
+            .collect();
         assert!(SpecialTokens::new(&entries).is_err_and(|why| why.contains("100001")));
-        let long = [Entry { text: "x".repeat(MAX_BYTES + 1), kind: TokenType::UserDefined }];
+        let long = [VocabularyEntry { text: "x".repeat(MAX_BYTES + 1), kind: TokenType::UserDefined }];
         assert!(SpecialTokens::new(&long).is_err());
     }
 

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::compare::{compare_tokenizers, is_padding, ordinary, shared_words, words};
-use super::{Entry, TokenType, Tokenizer, VocabularyVerdict};
+use super::{TokenType, Tokenizer, VocabularyEntry, VocabularyVerdict};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 
@@ -116,9 +116,9 @@ impl Translation {
 }
 
 /// Returns the control tokens of a vocabulary by their texts. Padding and reserved ones are left out.
-fn controls(entries: &[Entry]) -> HashMap<&str, TokenId> {
+fn controls(entries: &[VocabularyEntry]) -> HashMap<&str, TokenId> {
     let mut controls = HashMap::new();
-    let is_control = |entry: &Entry| entry.kind == TokenType::Control && !is_padding(entry);
+    let is_control = |entry: &VocabularyEntry| entry.kind == TokenType::Control && !is_padding(entry);
     for (id, entry) in (0..).zip(entries).filter(|(_, entry)| is_control(entry)) {
         controls.entry(entry.text.as_str()).or_insert(id);
     }

@@ -26,7 +26,7 @@ pub(super) type IsTool<'a> = &'a dyn Fn(&str) -> bool;
 pub(super) struct CallReader {
     /// Text of the call so far, with the markers before it.
     pub(super) raw: String,
-    at: Position,
+    at: JsonPosition,
     /// The name, key or value that is being read, unless it is an object of arguments.
     text: String,
     value: ValueScanner,
@@ -42,7 +42,7 @@ pub(super) struct CallReader {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Position {
+enum JsonPosition {
     /// In the name of a call without an object around it.
     BareName,
     /// In the arguments of a call without an object around it.
@@ -80,15 +80,15 @@ impl Field {
 impl CallReader {
     /// Creates the reader of an object.
     pub(super) fn of_object(raw: String, marked: bool) -> Self {
-        Self::at(Position::Object, raw, marked)
+        Self::at(JsonPosition::Object, raw, marked)
     }
 
     /// Creates the reader of a name with arguments.
     pub(super) fn of_name(raw: String) -> Self {
-        Self::at(Position::BareName, raw, true)
+        Self::at(JsonPosition::BareName, raw, true)
     }
 
-    fn at(at: Position, raw: String, marked: bool) -> Self {
+    fn at(at: JsonPosition, raw: String, marked: bool) -> Self {
         Self {
             raw,
             at,
@@ -107,28 +107,28 @@ impl CallReader {
     pub(super) fn push(&mut self, c: char, is_tool: IsTool) -> Progress {
         self.raw.push(c);
         match self.at {
-            Position::BareName => self.push_bare_name(c, is_tool),
-            Position::BareArguments => self.push_bare_arguments(c),
-            Position::Object => self.go_to(Position::SecondBrace, c == '{'),
-            Position::InKey => self.push_key(c),
-            Position::InValue(field) => self.push_value(field, c, is_tool),
+            JsonPosition::BareName => self.push_bare_name(c, is_tool),
+            JsonPosition::BareArguments => self.push_bare_arguments(c),
+            JsonPosition::Object => self.go_to(JsonPosition::SecondBrace, c == '{'),
+            JsonPosition::InKey => self.push_key(c),
+            JsonPosition::InValue(field) => self.push_value(field, c, is_tool),
             _ if c.is_whitespace() => Progress::More,
-            Position::SecondBrace if c == '{' => {
+            JsonPosition::SecondBrace if c == '{' => {
                 self.doubled = true;
-                self.go_to(Position::Key, true)
+                self.go_to(JsonPosition::Key, true)
             }
-            Position::SecondBrace | Position::Key | Position::Next if c == '}' => self.close(),
-            Position::SecondBrace | Position::Key => {
+            JsonPosition::SecondBrace | JsonPosition::Key | JsonPosition::Next if c == '}' => self.close(),
+            JsonPosition::SecondBrace | JsonPosition::Key => {
                 self.text.clear();
-                self.go_to(Position::InKey, c == '"')
+                self.go_to(JsonPosition::InKey, c == '"')
             }
-            Position::Colon(field) => self.go_to(Position::Value(field), c == ':'),
-            Position::Value(field) if self.has(field) => Progress::Failed,
-            Position::Value(field) => {
+            JsonPosition::Colon(field) => self.go_to(JsonPosition::Value(field), c == ':'),
+            JsonPosition::Value(field) if self.has(field) => Progress::Failed,
+            JsonPosition::Value(field) => {
                 self.begin_value(field, c);
                 self.push_value(field, c, is_tool)
             }
-            Position::Next => self.go_to(Position::Key, c == ','),
+            JsonPosition::Next => self.go_to(JsonPosition::Key, c == ','),
         }
     }
 
@@ -174,7 +174,7 @@ impl CallReader {
         }
     }
 
-    fn go_to(&mut self, next: Position, allowed: bool) -> Progress {
+    fn go_to(&mut self, next: JsonPosition, allowed: bool) -> Progress {
         self.at = next;
         if allowed { Progress::More } else { Progress::Failed }
     }
@@ -199,7 +199,7 @@ impl CallReader {
         }
         self.name = Some(name);
         self.begin_value(Field::Arguments, c);
-        self.at = Position::BareArguments;
+        self.at = JsonPosition::BareArguments;
         self.push_bare_arguments(c)
     }
 
@@ -216,7 +216,7 @@ impl CallReader {
             let field = Field::of_key(&self.text);
             // Without a marker, an object with other fields is an answer, which must not wait for its end.
             let fits = self.marked || field != Field::Other || matches!(&self.text[..], "type" | "id");
-            return self.go_to(Position::Colon(field), fits);
+            return self.go_to(JsonPosition::Colon(field), fits);
         }
         // Keys that matter have no escaped characters.
         self.text.push(c);
@@ -224,7 +224,7 @@ impl CallReader {
     }
 
     fn begin_value(&mut self, field: Field, first: char) {
-        self.at = Position::InValue(field);
+        self.at = JsonPosition::InValue(field);
         self.value = ValueScanner::default();
         self.text.clear();
         if field == Field::Arguments {
@@ -238,14 +238,14 @@ impl CallReader {
         match scan {
             Scan::Failed => return Progress::Failed,
             Scan::Inside => return Progress::More,
-            Scan::Last | Scan::EndedBefore => self.at = Position::Next,
+            Scan::Last | Scan::EndedBefore => self.at = JsonPosition::Next,
         }
         if !self.end_value(field, is_tool) {
             return Progress::Failed;
         }
         match (scan, c) {
             (Scan::EndedBefore, '}') => self.close(),
-            (Scan::EndedBefore, ',') => self.go_to(Position::Key, true),
+            (Scan::EndedBefore, ',') => self.go_to(JsonPosition::Key, true),
             _ => Progress::More,
         }
     }

@@ -53,7 +53,7 @@ pub(super) struct TagReader {
     /// Text of the call so far, with the markers before it.
     pub(super) raw: String,
     tags: &'static Tags,
-    at: Position,
+    at: TagPosition,
     /// The name, tag or value that is being read.
     text: String,
     name: Option<String>,
@@ -68,7 +68,7 @@ pub(super) struct TagReader {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Position {
+enum TagPosition {
     /// Before the name of the tool.
     BeforeName,
     Name,
@@ -83,7 +83,7 @@ enum Position {
 impl TagReader {
     /// Creates the reader of a call after the markers `raw`.
     pub(super) fn new(raw: String, tags: &'static Tags) -> Self {
-        let at = if tags.name.is_some() { Position::BeforeName } else { Position::Name };
+        let at = if tags.name.is_some() { TagPosition::BeforeName } else { TagPosition::Name };
         Self {
             raw,
             tags,
@@ -103,20 +103,20 @@ impl TagReader {
     pub(super) fn push(&mut self, c: char, tools: &[Tool]) -> Progress {
         self.raw.push(c);
         match self.at {
-            Position::BeforeName | Position::Between | Position::BeforeValue
+            TagPosition::BeforeName | TagPosition::Between | TagPosition::BeforeValue
                 if self.text.is_empty() && c.is_whitespace() =>
             {
                 Progress::More
             }
-            Position::BeforeName => {
+            TagPosition::BeforeName => {
                 let (open, _) = self.tags.name.unwrap_or(("", ' '));
-                self.expect(c, open, Position::Name)
+                self.expect(c, open, TagPosition::Name)
             }
-            Position::Name => self.push_name(c, tools),
-            Position::Between => self.push_between(c),
-            Position::Key => self.push_key(c),
-            Position::BeforeValue => self.expect(c, self.tags.value, Position::Value),
-            Position::Value => self.push_value(c, tools),
+            TagPosition::Name => self.push_name(c, tools),
+            TagPosition::Between => self.push_between(c),
+            TagPosition::Key => self.push_key(c),
+            TagPosition::BeforeValue => self.expect(c, self.tags.value, TagPosition::Value),
+            TagPosition::Value => self.push_value(c, tools),
         }
     }
 
@@ -141,7 +141,7 @@ impl TagReader {
     }
 
     /// Reads a character of a tag that has to follow.
-    fn expect(&mut self, c: char, tag: &str, next: Position) -> Progress {
+    fn expect(&mut self, c: char, tag: &str, next: TagPosition) -> Progress {
         self.text.push(c);
         if self.text == tag {
             self.go_to(next);
@@ -151,11 +151,14 @@ impl TagReader {
         Progress::More
     }
 
-    fn go_to(&mut self, next: Position) {
+    fn go_to(&mut self, next: TagPosition) {
         self.text.clear();
         // A value without a tag before it begins at once.
-        self.at =
-            if next == Position::BeforeValue && self.tags.value.is_empty() { Position::Value } else { next };
+        self.at = if next == TagPosition::BeforeValue && self.tags.value.is_empty() {
+            TagPosition::Value
+        } else {
+            next
+        };
     }
 
     fn push_name(&mut self, c: char, tools: &[Tool]) -> Progress {
@@ -172,14 +175,14 @@ impl TagReader {
             return Progress::Failed;
         }
         self.name = Some(name);
-        self.go_to(Position::Between);
+        self.go_to(TagPosition::Between);
         if c == '<' { self.push_between(c) } else { Progress::More }
     }
 
     fn push_between(&mut self, c: char) -> Progress {
         self.text.push(c);
         if self.text == self.tags.key {
-            self.go_to(Position::Key);
+            self.go_to(TagPosition::Key);
         } else if self.text == self.tags.end {
             self.arguments.push_str(if self.opened { "}" } else { "{}" });
             self.ended = true;
@@ -199,7 +202,7 @@ impl TagReader {
             return Progress::Failed;
         }
         self.keys.push(self.key.clone());
-        self.go_to(Position::BeforeValue);
+        self.go_to(TagPosition::BeforeValue);
         Progress::More
     }
 
@@ -219,7 +222,7 @@ impl TagReader {
         let opening = if std::mem::replace(&mut self.opened, true) { ", " } else { "{" };
         self.arguments.push_str(opening);
         self.arguments.push_str(&entry[1..entry.len() - 1]);
-        self.go_to(Position::Between);
+        self.go_to(TagPosition::Between);
         Progress::More
     }
 
