@@ -17,7 +17,7 @@ use crate::generate::{CacheUse, GenerationPlan, LoadPlan, Models, Prompt};
 use hunch_error::{Error, Result, RunningWork};
 use hunch_model::device::Compute;
 use load::{are_loaded, load};
-use occupation::{Occupied, Running, release};
+use occupation::{Occupied, RunningJob, release};
 use parking_lot::Mutex;
 use thread::{EngineThread, Job, JobFunction, guarded, spawn};
 
@@ -286,7 +286,7 @@ impl Engine {
         let mut occupied = self.occupied.lock();
         occupied.check_free()?;
         let cancel = Arc::new(AtomicBool::new(false));
-        occupied.running = Some(Running { id, work, cancel: cancel.clone() });
+        occupied.running = Some(RunningJob { id, work, cancel: cancel.clone() });
         Ok(cancel)
     }
 

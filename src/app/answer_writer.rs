@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::stream::{EventLog, Writer};
+use super::stream::{EventLog, LogWriter};
 use crate::api::MessageState;
 use crate::clock::now;
 use crate::event::{EventSink, GenerationEvent};
@@ -105,7 +105,7 @@ impl AnswerWriter {
         store: Arc<Store>,
         answer: i64,
         log: Arc<EventLog<GenerationEvent>>,
-        writer: Writer<GenerationEvent>,
+        writer: LogWriter<GenerationEvent>,
         on_refusal: Box<dyn Fn(&Error) + Send>,
     ) -> Result<Self> {
         let end = Arc::<End>::default();
@@ -175,7 +175,7 @@ struct WriterThread {
     store: Arc<Store>,
     answer: i64,
     log: Arc<EventLog<GenerationEvent>>,
-    writer: Writer<GenerationEvent>,
+    writer: LogWriter<GenerationEvent>,
     end: Arc<End>,
     /// Number of events of the log already written.
     read: usize,
@@ -324,7 +324,7 @@ pub(super) struct AnswerSink {
     pub(super) speeds: Option<SpeedRecorder>,
     pub(super) method: Method,
     pub(super) rule: AcceptanceRule,
-    pub(super) log: Writer<GenerationEvent>,
+    pub(super) log: LogWriter<GenerationEvent>,
     /// Set once an event was sent.
     pub(super) begun: bool,
 }
@@ -387,7 +387,7 @@ mod tests {
         writers: Arc<AnswerWriters>,
         answer: i64,
         log: Arc<EventLog<GenerationEvent>>,
-        writer: Writer<GenerationEvent>,
+        writer: LogWriter<GenerationEvent>,
         answer_writer: AnswerWriter,
     }
 

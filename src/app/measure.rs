@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use super::App;
 use super::load_state::StopFlag;
 use super::loading::load_watch;
-use super::stream::{EventLog, Writer};
+use super::stream::{EventLog, LogWriter};
 use crate::api::{MeasurementMessage, SuiteFile};
 use crate::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonEntry, ComparisonFormat, ComparisonReport,
 };
-use crate::bench::compare::{self, CompareOn, LaneSet, Listener, Outcome, export};
+use crate::bench::compare::{self, CompareOn, ComparisonResult, LaneSet, Listener, export};
 use crate::bench::skip_search::{SearchStep, SearchWatch, SkipSearchEvent};
 use crate::bench::{Suite, cost_curve};
 use crate::engine::Loaded;
@@ -51,7 +51,7 @@ impl App {
     pub(super) fn open_log<E>(
         &self,
         mut sink: MeasurementSink<E>,
-    ) -> Result<(u32, Arc<EventLog<E>>, Writer<E>)>
+    ) -> Result<(u32, Arc<EventLog<E>>, LogWriter<E>)>
     where
         E: Clone + serde::Serialize + Send + 'static,
     {
@@ -109,7 +109,7 @@ impl App {
                 let mut listener = Listener { on_event: &mut |event| writer.put(event), stopped: &stopped };
                 let on = CompareOn { models, sets: &sets, options: &options, compute: &compute, restoring };
                 let outcome = measure::compare(on, &request, &mut listener)?;
-                let Outcome { mut report, mut stopped, trouble } = outcome;
+                let ComparisonResult { mut report, mut stopped, trouble } = outcome;
                 let complete = !stopped && trouble.is_none();
                 let asked = client.as_ref().zip(request.server.clone());
                 if let (Some(report), Some((client, server)), true) = (&mut report, asked, complete) {
@@ -299,7 +299,7 @@ impl App {
 
 /// Sends the steps of a search as events.
 struct SearchEvents<'a> {
-    writer: Writer<SkipSearchEvent>,
+    writer: LogWriter<SkipSearchEvent>,
     stopped: &'a dyn Fn() -> bool,
 }
 
@@ -334,7 +334,7 @@ impl MeasuredSpeeds {
 }
 
 /// Lets loads of a comparison send their progress, and end once it is stopped.
-fn watched(sets: Vec<LaneSet>, stop: &StopFlag, writer: &Writer<CompareEvent>) -> Vec<LaneSet> {
+fn watched(sets: Vec<LaneSet>, stop: &StopFlag, writer: &LogWriter<CompareEvent>) -> Vec<LaneSet> {
     let watched = |mut set: LaneSet| {
         let writer = writer.clone();
         set.plan.progress = Some(load_watch(stop.clone(), move |progress| {
@@ -347,7 +347,7 @@ fn watched(sets: Vec<LaneSet>, stop: &StopFlag, writer: &Writer<CompareEvent>) -
 }
 
 /// Sends the progress of loading the models again. A stopped comparison loads them too.
-fn restoring(writer: &Writer<CompareEvent>) -> LoadWatch {
+fn restoring(writer: &LogWriter<CompareEvent>) -> LoadWatch {
     let writer = writer.clone();
     load_watch(StopFlag::default(), move |progress| {
         writer.put(CompareEvent::Restoring { progress });

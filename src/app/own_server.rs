@@ -13,7 +13,7 @@ use super::lock::RankedMutex;
 use super::{App, AppParts};
 use crate::api::OwnServer;
 use crate::generate::{CacheUse, GenerationPlan};
-use crate::serve::{HostedModels, Limits, ModelHost, ServerConfig, listen_for};
+use crate::serve::{ConnectionLimits, HostedModels, ModelHost, ServerConfig, listen_for};
 use hunch_core::method::Method;
 use hunch_error::{Error, Result};
 
@@ -27,14 +27,14 @@ const CONVERSATIONS: usize = 4;
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A running server. Dropping it ends it.
-struct Running {
+struct RunningServer {
     address: SocketAddr,
     _stop: oneshot::Sender<()>,
 }
 
 /// The server, while it runs.
 #[derive(Default)]
-pub(super) struct OwnServerSlot(RankedMutex<Option<Running>>);
+pub(super) struct OwnServerSlot(RankedMutex<Option<RunningServer>>);
 
 impl App {
     /// Returns the state of the server for other programs.
@@ -69,7 +69,7 @@ impl App {
         *self.shared.own_server.0.lock() = None;
     }
 
-    fn start_own_server(&self, port: u16) -> Result<Running> {
+    fn start_own_server(&self, port: u16) -> Result<RunningServer> {
         let host = Arc::new(WindowModels(Arc::downgrade(&self.shared)));
         let engine = (self.shared.engine.clone(), self.shared.next_id.clone());
         let compute = self.shared.compute.clone();
@@ -82,7 +82,7 @@ impl App {
             api_key: None,
             queue: QUEUE,
             conversations: CONVERSATIONS,
-            limits: Limits { grace: GRACE, ..Limits::default() },
+            limits: ConnectionLimits { grace: GRACE, ..ConnectionLimits::default() },
         };
         let (stop, stopped) = oneshot::channel();
         let (sender, started) = channel();
@@ -92,7 +92,7 @@ impl App {
             .spawn(serve)
             .map_err(|error| Error::Internal(format!("no thread for the server: {error}")))?;
         let ended = |_| Error::Internal("the server ended at its start".into());
-        Ok(Running { address: started.recv().map_err(ended)??, _stop: stop })
+        Ok(RunningServer { address: started.recv().map_err(ended)??, _stop: stop })
     }
 }
 

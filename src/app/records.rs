@@ -21,11 +21,11 @@ pub(super) struct GenerationRecord {
     answer: i64,
     /// Number of events the store had of the answer before this generation.
     begun_with: usize,
-    events: Events,
+    events: RecordEvents,
 }
 
 #[derive(Clone)]
-enum Events {
+enum RecordEvents {
     Log(Arc<EventLog<GenerationEvent>>),
     /// Events that are not stored, at their positions. `None` stands for the next stored event.
     Stored(Arc<[Option<GenerationEvent>]>),
@@ -34,7 +34,7 @@ enum Events {
 impl GenerationRecord {
     /// Makes the record of a generation whose events are stored in the message `answer`.
     pub(super) fn new(log: Arc<EventLog<GenerationEvent>>, answer: i64, begun_with: usize) -> Self {
-        Self { id: log.id(), answer, begun_with, events: Events::Log(log) }
+        Self { id: log.id(), answer, begun_with, events: RecordEvents::Log(log) }
     }
 
     /// Returns the events from number `from` on, in order.
@@ -43,8 +43,8 @@ impl GenerationRecord {
     /// When the stored events cannot be read.
     pub(super) fn events(&self, store: &Store, from: usize) -> Result<Vec<GenerationEvent>> {
         let slots = match &self.events {
-            Events::Log(log) => return Ok(log.after(from, usize::MAX)),
-            Events::Stored(slots) => slots,
+            RecordEvents::Log(log) => return Ok(log.after(from, usize::MAX)),
+            RecordEvents::Stored(slots) => slots,
         };
         let mut stored = store.events(self.answer)?.into_iter().skip(self.begun_with);
         let whole: Option<Vec<_>> = slots.iter().map(|slot| slot.clone().or_else(|| stored.next())).collect();
@@ -55,9 +55,9 @@ impl GenerationRecord {
 
     /// Releases the events that are stored.
     fn release(&mut self) {
-        if let Events::Log(log) = &self.events {
+        if let RecordEvents::Log(log) = &self.events {
             let slots = log.events().into_iter().map(|event| Some(event).filter(|event| !is_stored(event)));
-            self.events = Events::Stored(slots.collect());
+            self.events = RecordEvents::Stored(slots.collect());
         }
     }
 }

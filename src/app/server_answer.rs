@@ -62,7 +62,7 @@ impl Answerer for ServerAnswerer<'_> {
             Prompt::Raw(text) => (Vec::new(), Some(text)),
             Prompt::Chat(messages) | Prompt::Continued(messages, _) => (messages, None),
         };
-        let question = Question {
+        let question = ServerQuestion {
             id,
             server: self.server.clone(),
             address: self.address.clone(),
@@ -97,7 +97,7 @@ fn said(message: ChatMessage) -> ChatMessage {
 }
 
 /// A request to a server, whose program is not known yet.
-struct Question {
+struct ServerQuestion {
     id: u32,
     server: Arc<RemoteServer>,
     address: String,
@@ -106,7 +106,7 @@ struct Question {
     request: RemoteRequest,
 }
 
-impl Question {
+impl ServerQuestion {
     /// Asks the server and sends what it answers. Returns the last event.
     fn ask(self, cancel: &AtomicBool, sink: &mut AnswerSink) -> GenerationEvent {
         let runtime = match runtime() {

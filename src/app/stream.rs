@@ -32,10 +32,10 @@ pub(super) type Receiver<E> = Box<dyn FnMut(u32, Vec<E>) + Send>;
 
 impl<E: Clone + Serialize + Send + 'static> EventLog<E> {
     /// Creates a log and its writer. The log ends when the last clone of the writer is dropped.
-    pub(super) fn open(id: u32) -> (Arc<Self>, Writer<E>) {
+    pub(super) fn open(id: u32) -> (Arc<Self>, LogWriter<E>) {
         let state = LogState { events: Vec::new(), ended: false };
         let log = Arc::new(Self { id, state: Mutex::new(state), grown: Condvar::new() });
-        let writer = Writer(Arc::new(OpenLog(log.clone())));
+        let writer = LogWriter(Arc::new(OpenLog(log.clone())));
         (log, writer)
     }
 
@@ -111,15 +111,15 @@ fn first_that_fit<E: Serialize>(events: &[E]) -> &[E] {
 }
 
 /// Appends events to a log.
-pub(super) struct Writer<E>(Arc<OpenLog<E>>);
+pub(super) struct LogWriter<E>(Arc<OpenLog<E>>);
 
-impl<E> Clone for Writer<E> {
+impl<E> Clone for LogWriter<E> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<E> Writer<E> {
+impl<E> LogWriter<E> {
     pub(super) fn put(&self, event: E) {
         self.0.state().events.push(event);
         self.0.0.grown.notify_one();

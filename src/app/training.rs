@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::App;
 use super::measure::{MeasurementSink, snapshot};
-use super::stream::{EventLog, Writer};
+use super::stream::{EventLog, LogWriter};
 use crate::api::{MeasurementMessage, TrainEvent, TrainOutcome, TrainOutlook, TrainRequest};
 use crate::services::load::check_memory;
 use crate::services::train::{self as service, Speeds, TrainNeeds, Trained};
@@ -258,7 +258,7 @@ struct TrainPlace {
 struct Reporter {
     run: TrainRun,
     folder: PathBuf,
-    writer: Writer<TrainEvent>,
+    writer: LogWriter<TrainEvent>,
     /// Predicted seconds of all gradient steps.
     fitting: f64,
     /// Time of the last event.

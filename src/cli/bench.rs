@@ -24,7 +24,7 @@ use hunch_core::sample::SamplingParams;
 use hunch_model::device::Compute;
 
 use super::drafting::{OptionArgs, load_with, method_parser};
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::sampling::{SamplingArgs, greedy_default};
 use super::{DrafterArgs, IsaArgs, ModelArgs, measured};
 
@@ -209,7 +209,7 @@ fn measure(
     mut plan: BenchPlan,
     setting: &Setting,
 ) -> Result<BenchReport> {
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     let mut run = |plan: &BenchPlan| {
         bench::run(&mut ModelBench::new(models), plan, setting.clone(), &mut |step| show(&progress, step))
     };
@@ -225,7 +225,7 @@ fn measure(
     Ok(report)
 }
 
-fn show(progress: &Progress, step: bench::BenchProgress<'_>) {
+fn show(progress: &ProgressLine, step: bench::BenchProgress<'_>) {
     match step {
         bench::BenchProgress::Cost { done, total } => progress.step("timing passes, round", done, total),
         bench::BenchProgress::Turn { suite, prompt, done, total, .. } => {

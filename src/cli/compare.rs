@@ -20,7 +20,7 @@ use hunch_error::Error;
 use hunch_model::atomic_file;
 
 use super::drafting::{OptionArgs, load_with, method_parser, warn_unheeded};
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::render::{self, count};
 use super::sampling::{SamplingArgs, greedy_default};
 use super::{DrafterArgs, ModelArgs, measured};
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let options = args.options.options(models.target());
     request.options = options.clone();
     warn_unheeded(args.think, &models);
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     let mut on_event = |event: CompareEvent| show(&progress, &event);
     let mut listener = Listener { on_event: &mut on_event, stopped: &|| false };
     let mut models = Some(models);
@@ -190,7 +190,7 @@ fn request(args: &CompareArgs) -> hunch_error::Result<CompareRequest> {
     })
 }
 
-fn show(progress: &Progress, event: &CompareEvent) {
+fn show(progress: &ProgressLine, event: &CompareEvent) {
     match event {
         CompareEvent::Costs { done, total } => {
             progress.step("timing passes, round", *done as usize, *total as usize);

@@ -69,7 +69,7 @@ struct Report {
     /// Self-test of our kernels, on a GPU.
     gpu: Option<SelfTestRecord>,
     /// Predicted costs of passes, for GPUs.
-    predicted: Option<Predicted>,
+    predicted: Option<PredictedCosts>,
     /// Passes of the target on the GPU.
     on_gpu: Option<TimedPasses>,
     /// Passes of the target on the CPU.
@@ -93,7 +93,7 @@ struct Refusals {
 }
 
 /// A part of the report, or the prediction of memory because of which its models were not loaded.
-type Loaded<T> = std::result::Result<T, String>;
+type IfLoaded<T> = std::result::Result<T, String>;
 
 /// Short proof on the device, with the models that were given.
 #[derive(Serialize)]
@@ -107,7 +107,7 @@ struct Checks {
 
 /// Costs that were predicted, not measured.
 #[derive(Serialize)]
-struct Predicted {
+struct PredictedCosts {
     model: String,
     /// "chip" or "products".
     basis: &'static str,
@@ -172,7 +172,7 @@ fn chip_named(name: &str) -> Result<Chip, Error> {
 }
 
 /// Predicts the costs of a model on `chip`, else on the GPU at hand. `None` on the CPU and on unknown chips.
-fn predicted(target: Option<&str>, chip: Option<Chip>, compute: &Compute) -> Result<Option<Predicted>> {
+fn predicted(target: Option<&str>, chip: Option<Chip>, compute: &Compute) -> Result<Option<PredictedCosts>> {
     let Some(basis) = compute.cost_basis(chip) else { return Ok(None) };
     let places = Places::of_this_user()?;
     let path = match target {
@@ -190,7 +190,7 @@ fn predicted(target: Option<&str>, chip: Option<Chip>, compute: &Compute) -> Res
         Basis::Chip(chip) => ("chip", Some(chip)),
         Basis::Measured(_) => ("products", None),
     };
-    Ok(Some(Predicted { model: spec.name, basis, chip, pass_ms }))
+    Ok(Some(PredictedCosts { model: spec.name, basis, chip, pass_ms }))
 }
 
 /// Returns the name of the default model, if it is installed.
@@ -201,7 +201,7 @@ fn installed_default() -> Option<String> {
 }
 
 /// Separates a part of the report from the reason for which it is missing.
-fn parts<T>(loaded: Option<Loaded<T>>) -> (Option<T>, Option<String>) {
+fn parts<T>(loaded: Option<IfLoaded<T>>) -> (Option<T>, Option<String>) {
     match loaded {
         Some(Ok(part)) => (Some(part), None),
         Some(Err(refusal)) => (None, Some(refusal)),
@@ -210,7 +210,7 @@ fn parts<T>(loaded: Option<Loaded<T>>) -> (Option<T>, Option<String>) {
 }
 
 /// Checks target and draft on a device. Says so if they do not fit into memory.
-fn checks(target: &str, draft: Option<&str>, compute: &Compute) -> Result<Loaded<Checks>> {
+fn checks(target: &str, draft: Option<&str>, compute: &Compute) -> Result<IfLoaded<Checks>> {
     let places = Places::of_this_user()?;
     let plan = load::find(&places, ModelNames { target, draft, head: None })?;
     let fit = predicted_fit(compute, &places, &plan, None)?;
@@ -229,7 +229,7 @@ fn checks(target: &str, draft: Option<&str>, compute: &Compute) -> Result<Loaded
 }
 
 /// Times passes of a model on a device. Says so if it does not fit into memory.
-fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<Loaded<TimedPasses>> {
+fn timed(target: &str, compute: &Compute, rows: &[usize]) -> Result<IfLoaded<TimedPasses>> {
     let places = Places::of_this_user()?;
     let plan = load::find(&places, ModelNames::target(target))?;
     let fit = predicted_fit(compute, &places, &plan, None)?;
@@ -296,7 +296,7 @@ fn gpu_rows(gpu: &SelfTestRecord) -> Vec<(&'static str, String)> {
 }
 
 /// Formats the predicted costs of passes, and the figures that they come from.
-fn predicted_text(predicted: &Predicted) -> String {
+fn predicted_text(predicted: &PredictedCosts) -> String {
     let basis = match &predicted.chip {
         Some(Chip { name, memory_gb_s, cores, assumed_like, .. }) => {
             let assumed =
@@ -368,7 +368,7 @@ mod tests {
                 machine,
                 test: SelfTest { findings: Vec::new(), speed: Some(speed) },
             }),
-            predicted: Some(Predicted {
+            predicted: Some(PredictedCosts {
                 model: "m".into(),
                 basis: "products",
                 chip: None,

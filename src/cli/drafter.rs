@@ -17,7 +17,7 @@ use hunch_error::Error;
 use hunch_library::Places;
 use hunch_model::device::DeviceChoice;
 
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::{open_compute, render};
 
 /// Most tokens of data. A model writes them for months.
@@ -309,7 +309,7 @@ fn text(report: &TrainReport, used: Option<&DraftAcceptance>) -> String {
 
 /// Shows progress while `work` runs.
 fn with_progress<T>(work: impl FnOnce(&mut dyn TrainWatch) -> Result<T, Error>) -> Result<T, Error> {
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     work(&mut |step: TrainProgress| match step {
         TrainProgress::Collecting { tokens, goal, per_second } => {
             let of = goal.map_or(String::new(), |goal| format!(" of {goal}"));

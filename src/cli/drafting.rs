@@ -26,7 +26,7 @@ use hunch_model::device::Compute;
 use hunch_model::low_bit;
 use hunch_model::text::ThinkingSwitches;
 
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::{DrafterArgs, ModelArgs, models, render};
 
 /// Returns a parser of method names.
@@ -236,7 +236,7 @@ fn low_bit_copy(target: &Path, compute: &Compute) -> Result<PathBuf> {
         return Ok(path);
     }
     eprintln!("Writing a low-bit copy of the target (once): {}", path.display());
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     load::ensure_low_bit_copy(target, &path, compute.threads().count(), &mut |done, total| {
         progress.show(done as u64, total as u64, format!("{}%", 100 * done / total.max(1)));
         ControlFlow::Continue(())

@@ -9,7 +9,8 @@ use hunch::generate::{Models, Prompt};
 use hunch::lab::landscape::{MachineCosts, check_batch, check_draft, landscape};
 use hunch::lab::position::{Distributions, LogitPair, PositionInfo, TOY_BEFORE, toy, toy_info, toy_text};
 use hunch::lab::report::{
-    DraftLength, LabDraft, LabPosition, LabRounds, LabSource, LabToken, Landscape, Served, ServedLoad,
+    DraftLength, LabDraft, LabPosition, LabRounds, LabSource, LabToken, Landscape, ServedLoad,
+    SimulatedAnswers,
 };
 use hunch::lab::rounds::Rounds;
 use hunch::lab::serving::{DRAFT_LENGTHS, SimulatedServer, Traffic};
@@ -20,7 +21,7 @@ use hunch_core::token::TokenId;
 use hunch_error::{Error, Refusal};
 
 use super::drafting::load_models;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::sampling::SamplingArgs;
 use super::{ModelArgs, render};
 
@@ -305,7 +306,7 @@ fn unbiased(args: &UnbiasedArgs, json: bool) -> Result<bool> {
     let Found { distributions, shown } = args.position.find()?;
     let all: Vec<AcceptanceRule> = RULES.iter().filter_map(|name| name.parse().ok()).collect();
     let rules = if args.rule.is_empty() { &all } else { &args.rule };
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     let mut trials = Vec::with_capacity(rules.len());
     for &rule in rules {
         progress.show(trials.len() as u64, rules.len() as u64, rule.to_string());
@@ -412,7 +413,7 @@ fn serving_table(loads: &[ServedLoad]) -> String {
     let names: Vec<String> = DRAFT_LENGTHS.iter().map(name).collect();
     let header: Vec<&str> =
         ["load"].into_iter().chain(names.iter().map(String::as_str)).chain(["mean best K"]).collect();
-    let cell = |served: &Served| match served.draft_length {
+    let cell = |served: &SimulatedAnswers| match served.draft_length {
         DraftLength::Fixed(0) => format!("{:.1}", served.batch),
         _ => format!("{:.2}x", served.speedup),
     };
@@ -430,7 +431,7 @@ fn serving_table(loads: &[ServedLoad]) -> String {
 fn measured(args: &ModelArgs, drafter: Option<Method>, draft: LabDraft) -> Result<MachineCosts> {
     let methods: Vec<Method> = drafter.into_iter().collect();
     let models = load_models(args, &methods)?;
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     let curve = cost_curve::measure(&models, &args.compute()?, &|| false, &mut |done, total| {
         progress.step("timing passes, round", done, total);
     })?;

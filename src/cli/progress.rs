@@ -3,11 +3,11 @@
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A progress bar that disappears when it is dropped.
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     bar: ProgressBar,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Creates a bar without steps.
     pub(crate) fn new() -> Self {
         let bar = ProgressBar::new(0);
@@ -29,7 +29,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

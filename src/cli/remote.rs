@@ -50,7 +50,7 @@ pub(crate) struct ServerArgs {
 }
 
 /// A question, and how to show its answer.
-pub(crate) struct Question<'a> {
+pub(crate) struct RemoteQuestion<'a> {
     pub(crate) prompt: Prompt,
     /// Sampling parameters that were given, by their names in the protocol.
     pub(crate) sampling: Map<String, Value>,
@@ -60,7 +60,7 @@ pub(crate) struct Question<'a> {
     pub(crate) json: bool,
 }
 
-impl Question<'_> {
+impl RemoteQuestion<'_> {
     fn request(self) -> RemoteRequest {
         let (messages, raw) = match self.prompt {
             Prompt::Raw(text) => (Vec::new(), Some(text)),
@@ -77,7 +77,7 @@ impl Question<'_> {
     }
 }
 
-pub(crate) fn run(server: &str, args: &ServerArgs, question: Question) -> Result<()> {
+pub(crate) fn run(server: &str, args: &ServerArgs, question: RemoteQuestion) -> Result<()> {
     let address = ServerAddress::parse(server)?;
     let key = std::env::var(KEY_VARIABLE).ok().filter(|key| !key.trim().is_empty());
     let key = key.map(|key| ServerKey::parse(&key)).transpose()?;

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
             .into());
         }
         let schema = args.schema.as_deref().map(read_json).transpose()?;
-        let question = remote::Question {
+        let question = remote::RemoteQuestion {
             prompt: prompt(args)?,
             sampling: args.sampling.given_fields(),
             max_tokens: args.max_tokens,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use hunch::serve::{DraftChoice, InstalledModels, Limits, ServerConfig, check_access, listen};
+use hunch::serve::{ConnectionLimits, DraftChoice, InstalledModels, ServerConfig, check_access, listen};
 use hunch_error::Error;
 use hunch_library::Places;
 
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         api_key,
         queue: args.queue.into(),
         conversations: args.conversations.into(),
-        limits: Limits::default(),
+        limits: ConnectionLimits::default(),
     };
     let model = config.model.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

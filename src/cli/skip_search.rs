@@ -10,7 +10,7 @@ use hunch::services::skip_search::{self as service, PROMPTS, SUITES};
 use hunch_core::propose::layer_skip::LayerList;
 
 use super::drafting::load_models;
-use super::progress::Progress;
+use super::progress::ProgressLine;
 use super::{ModelArgs, render};
 
 /// Find the layers that the method layer-skip should skip with this target, and save them.
@@ -32,7 +32,7 @@ pub(crate) struct SkipSearchArgs {
 }
 
 /// Shows the steps.
-struct Shown(Progress);
+struct Shown(ProgressLine);
 
 impl SearchWatch for Shown {
     fn step(&mut self, step: SearchStep) {
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &SkipSearchArgs) -> Result<()> {
     let suites = args.suite.iter().map(|suite| Suite::named_or_file(suite));
     let suites = suites.collect::<Result<Vec<_>, _>>()?;
     let mut models = load_models(&args.models, &[])?;
-    let found = service::run(&models, &suites, args.prompts, &mut Shown(Progress::new()))?;
+    let found = service::run(&models, &suites, args.prompts, &mut Shown(ProgressLine::new()))?;
     let path = service::save(&hunch_library::data_folder()?, &mut models, &found)?;
     let mut out = std::io::stdout().lock();
     write!(out, "{}", table(&found))?;

@@ -9,7 +9,7 @@ use hunch_error::{Error, Result, RunningWork};
 use parking_lot::Mutex;
 
 /// Work that the engine runs.
-pub(super) struct Running {
+pub(super) struct RunningJob {
     /// Number of the job.
     pub(super) id: u32,
     pub(super) work: RunningWork,
@@ -18,7 +18,7 @@ pub(super) struct Running {
 
 /// State of the engine: busy or free.
 pub(super) struct Occupation {
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<RunningJob>,
     /// End of the last one.
     pub(super) free_since: Instant,
     /// Caches of the loaded models at that time.

@@ -12,7 +12,7 @@ use hunch_model::device::Compute;
 use parking_lot::Mutex;
 
 use super::load::{LoadFailure, Loaded, load_or_restore, release_memory};
-use super::occupation::{Occupied, Running, release, release_after};
+use super::occupation::{Occupied, RunningJob, release, release_after};
 use super::stopwatch::WallClock;
 use crate::event::{EventSink, GenerationEvent};
 use crate::generate::{FittingPrompt, GenerationContext, GenerationPlan, LoadPlan, Models, Prompt, generate};
@@ -46,13 +46,13 @@ pub(super) enum Job {
 
 impl Job {
     /// Returns a generation or other work on the models; `None` for the rest.
-    pub(super) fn running(&self) -> Option<Running> {
+    pub(super) fn running(&self) -> Option<RunningJob> {
         let (id, work, cancel) = match self {
             Self::Generate { id, cancel, .. } => (*id, RunningWork::Answer, cancel),
             Self::Work { id, kind, cancel, .. } => (*id, *kind, cancel),
             Self::Load { .. } | Self::Unload { .. } | Self::Shutdown => return None,
         };
-        Some(Running { id, work, cancel: cancel.clone() })
+        Some(RunningJob { id, work, cancel: cancel.clone() })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::event::GenerationEvent;
-use crate::lab::history::{Fingerprint, Slot, StoredGeneration, TestedDraft, generations};
+use crate::lab::history::{RoundId, StoredGeneration, TestedDraft, TokenPlace, generations};
 use crate::lab::kind::{TextContext, TextReader, TokenKind};
 use crate::lab::report::{AcceptanceBin, AcceptanceMap};
 use hunch_core::theory;
@@ -22,7 +22,7 @@ const TENTHS: usize = 10;
 pub struct AcceptanceTally {
     answers: u32,
     tested: u32,
-    seen: HashSet<Fingerprint>,
+    seen: HashSet<RoundId>,
     by_position: BTreeMap<u32, Count>,
     by_kind: BTreeMap<TokenKind, Count>,
     by_entropy: BTreeMap<usize, Count>,
@@ -129,7 +129,7 @@ fn bins<K>(counts: &BTreeMap<K, Count>, key: impl Fn(&K) -> String) -> Vec<Accep
 fn contexts(
     generation: &StoredGeneration<'_>,
     reader: &mut TextReader,
-) -> BTreeMap<Slot, (TextContext, TextContext)> {
+) -> BTreeMap<TokenPlace, (TextContext, TextContext)> {
     let mut contexts = BTreeMap::new();
     for token in generation.events.iter().flat_map(GenerationEvent::tokens) {
         let before = reader.context();
@@ -140,7 +140,7 @@ fn contexts(
 }
 
 /// Returns the context before a slot. If the slot has no token, it is the context after the previous token.
-fn context_of(contexts: &BTreeMap<Slot, (TextContext, TextContext)>, slot: Slot) -> TextContext {
+fn context_of(contexts: &BTreeMap<TokenPlace, (TextContext, TextContext)>, slot: TokenPlace) -> TextContext {
     match contexts.range(..=slot).next_back() {
         Some((at, (before, _))) if *at == slot => *before,
         Some((_, (_, after))) => *after,

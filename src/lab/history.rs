@@ -23,13 +23,13 @@ pub(super) struct StoredGeneration<'a> {
 }
 
 /// Slot of a token in its generation: round and position in the round.
-pub(super) type Slot = (u32, u32);
+pub(super) type TokenPlace = (u32, u32);
 
 /// A drafted token that was tested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TestedDraft<'a> {
     pub(super) accepted: bool,
-    pub(super) slot: Slot,
+    pub(super) slot: TokenPlace,
     /// Number of siblings that were rejected before it.
     pub(super) rank: u32,
     pub(super) text: &'a str,
@@ -84,7 +84,7 @@ impl<'a> StoredGeneration<'a> {
     }
 
     /// Returns the drawn tokens by slot.
-    fn tokens(&self) -> BTreeMap<Slot, &'a TokenEvent> {
+    fn tokens(&self) -> BTreeMap<TokenPlace, &'a TokenEvent> {
         let tokens = self.events.iter().flat_map(GenerationEvent::tokens);
         let drawn = tokens.filter(|token| token.origin != TokenOrigin::Chosen);
         drawn.map(|token| ((token.round, token.position), token)).collect()
@@ -146,7 +146,7 @@ impl<'a> StoredGeneration<'a> {
     }
 
     /// Returns the fingerprints of the drafting rounds, by round. Answers that share a round share its fingerprint.
-    pub(super) fn fingerprints(&self) -> BTreeMap<u32, Fingerprint> {
+    pub(super) fn fingerprints(&self) -> BTreeMap<u32, RoundId> {
         let print = |round: &RoundEvent| {
             let request = (self.id, self.seed, self.prompt_tokens);
             (round.round, (request, round.round, round.timing.target_ms.to_bits()))
@@ -156,7 +156,7 @@ impl<'a> StoredGeneration<'a> {
 }
 
 /// Identity of a round: the generation's id, seed and prompt length, the round, and the time of its target pass.
-pub(super) type Fingerprint = ((u32, u64, u32), u32, u64);
+pub(super) type RoundId = ((u32, u64, u32), u32, u64);
 
 /// Returns p / q, or 0 if it is not finite.
 fn ratio(p: f64, q: Option<f64>) -> f64 {
@@ -195,7 +195,7 @@ pub(super) mod tests {
 
     /// Creates a token. Sampled drafts have q.
     pub(in crate::lab) fn token(
-        slot: Slot,
+        slot: TokenPlace,
         text: &str,
         origin: TokenOrigin,
         p: f32,

@@ -195,7 +195,7 @@ struct Prediction<'a> {
 
 /// A round of some acceptance and draft length.
 #[derive(Clone, Copy, Debug)]
-struct Predicted {
+struct PredictedRound {
     tokens: f64,
     /// Cost of the round of all conversations, in target passes of one row.
     cost: f64,
@@ -233,19 +233,19 @@ impl<'a> Prediction<'a> {
     }
 
     /// Predicts a round with the fastest shape of `nodes` tokens.
-    fn at(&self, alpha: f64, nodes: usize) -> Predicted {
+    fn at(&self, alpha: f64, nodes: usize) -> PredictedRound {
         let rounds = self.shapes[nodes - 1].iter().map(|shape| self.round(alpha, shape));
         rounds.reduce(|a, b| if b.speedup > a.speedup { b } else { a }).expect("every length has a shape")
     }
 
-    fn round(&self, alpha: f64, shape: &ExpectedTree) -> Predicted {
+    fn round(&self, alpha: f64, shape: &ExpectedTree) -> PredictedRound {
         let MachineCosts { draft, target, operations, .. } = self.costs;
         let tree = shape.with_acceptance(falling(alpha, self.siblings, self.costs.max_depth));
         let tokens = tree.tokens();
         let levels = tree.draft_rows();
         let cost = draft.round(&levels, self.batch) + target.at(self.batch * (tree.len() + 1));
         let fed = levels.iter().sum();
-        Predicted {
+        PredictedRound {
             tokens,
             cost,
             speedup: tokens * target.at(self.batch) / cost,
@@ -322,11 +322,12 @@ pub fn landscape(costs: &MachineCosts, batch: u32, draft: LabDraft) -> Result<La
     let prediction = Prediction::new(costs, batch as usize, siblings, &alphas);
     let depths = prediction.shapes.len();
     let row = |alpha: &f64| (1..=depths).map(|nodes| prediction.at(*alpha, nodes)).collect();
-    let rounds: Vec<Vec<Predicted>> = alphas.iter().map(row).collect();
-    let grid = |of: fn(&Predicted) -> f64| rounds.iter().map(|row| row.iter().map(of).collect()).collect();
-    let best = |row: &Vec<Predicted>| theory::best_of(depths, |nodes| row[nodes - 1].speedup).0 as u32;
+    let rounds: Vec<Vec<PredictedRound>> = alphas.iter().map(row).collect();
+    let grid =
+        |of: fn(&PredictedRound) -> f64| rounds.iter().map(|row| row.iter().map(of).collect()).collect();
+    let best = |row: &Vec<PredictedRound>| theory::best_of(depths, |nodes| row[nodes - 1].speedup).0 as u32;
     let operations =
-        |row: &Vec<Predicted>| row.iter().map(|round| round.operations).collect::<Option<Vec<f64>>>();
+        |row: &Vec<PredictedRound>| row.iter().map(|round| round.operations).collect::<Option<Vec<f64>>>();
     Ok(Landscape {
         measured_rows: costs.measured_rows(),
         batch,

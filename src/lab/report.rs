@@ -332,7 +332,7 @@ pub enum DraftLength {
 
 /// Simulated answers with one draft length.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, TS)]
-pub struct Served {
+pub struct SimulatedAnswers {
     /// Choice of the draft length.
     pub draft_length: DraftLength,
     /// Mean time from arrival to the last token, in target passes of one row.
@@ -353,7 +353,7 @@ pub struct ServedLoad {
     /// Arrivals as a share of what the server can answer without drafting.
     pub load: f64,
     /// One for each simulated draft length, plain decoding first.
-    pub served: Vec<Served>,
+    pub served: Vec<SimulatedAnswers>,
 }
 
 /// A simulated server.

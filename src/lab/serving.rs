@@ -6,7 +6,7 @@
 //! plain decoding. Costs are passed in. Prefill and the memory of caches are left out.
 
 use super::landscape::{MAX_BATCH, MachineCosts};
-use super::report::{DraftLength, Served, ServedLoad};
+use super::report::{DraftLength, ServedLoad, SimulatedAnswers};
 use hunch_core::theory;
 use hunch_error::{Error, Result};
 use rand::{Rng, SeedableRng};
@@ -78,7 +78,7 @@ impl SimulatedServer {
         let max_batch = f64::from(self.traffic.max_batch);
         let plain_pass = self.costs.chain_round(0, self.traffic.max_batch as usize);
         let capacity = max_batch / plain_pass / f64::from(self.traffic.tokens);
-        let mut served: Vec<Served> =
+        let mut served: Vec<SimulatedAnswers> =
             DRAFT_LENGTHS.into_iter().map(|length| self.serve(length, load * capacity, seed)).collect();
         let plain = served[0].latency;
         served.iter_mut().for_each(|served| served.speedup = plain / served.latency);
@@ -86,7 +86,7 @@ impl SimulatedServer {
     }
 
     /// Answers [`REQUESTS`] that arrive at a mean `rate` per target pass of one row.
-    fn serve(&self, draft_length: DraftLength, rate: f64, seed: u64) -> Served {
+    fn serve(&self, draft_length: DraftLength, rate: f64, seed: u64) -> SimulatedAnswers {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut moment = 0.0;
         // Times between arrivals follow an exponential distribution.
@@ -131,7 +131,7 @@ impl SimulatedServer {
         }
         let latency = latency / REQUESTS as f64;
         let (batch, depth) = (rows / passes, drafted / rows);
-        Served { draft_length, latency, speedup: 1.0, batch, depth, widest: widest as u32 }
+        SimulatedAnswers { draft_length, latency, speedup: 1.0, batch, depth, widest: widest as u32 }
     }
 }
 

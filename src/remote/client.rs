@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use super::address::{ServerAddress, ServerKey};
 use crate::server_answers::{
-    Chunk, Progress, RemoteAnswer, RemoteModel, RemoteRequest, ServerKind, TextPiece, VllmCounters,
+    Chunk, PartialAnswer, RemoteAnswer, RemoteModel, RemoteRequest, ServerKind, TextPiece, VllmCounters,
     error_message, model_of_entry,
 };
 
@@ -152,7 +152,7 @@ impl RemoteServer {
             })
         });
         let mut events = std::pin::pin!(SseByteStream::new(bytes));
-        let mut answer = Progress::default();
+        let mut answer = PartialAnswer::default();
         while let Some(event) = events.next().await {
             let event = event.map_err(|error| self.broken(error))?;
             let Some(data) = event.data.filter(|data| !data.trim().is_empty()) else { continue };

@@ -41,7 +41,7 @@ const ENGINE_POLL: Duration = Duration::from_millis(20);
 
 /// A checked request.
 pub(super) struct Ask {
-    pub(super) question: Question,
+    pub(super) question: AnswerInput,
     /// Settings. `max_tokens` is replaced.
     pub(super) plan: GenerationPlan,
     /// Maximum tokens of the answer. `None` allows as many as the context holds.
@@ -73,14 +73,14 @@ impl Calling {
 }
 
 /// Input of an answer.
-pub(super) enum Question {
+pub(super) enum AnswerInput {
     /// A prompt without tools.
     Plain(Prompt),
     /// A conversation with tools, and the tokens that its last answer starts with.
     Tools(ToolChat, Vec<TokenId>),
 }
 
-impl Question {
+impl AnswerInput {
     /// Returns the number of tokens at the end that already belong to the answer.
     pub(super) fn begun(&self) -> usize {
         match self {
@@ -91,7 +91,7 @@ impl Question {
 }
 
 /// A step of a generation.
-enum Step {
+enum GenerationStep {
     Event(GenerationEvent),
     End(Result<Finished>),
 }
@@ -106,7 +106,7 @@ pub(super) enum AnswerPart {
 
 /// A running answer.
 pub(super) struct RunningAnswer {
-    steps: UnboundedReceiver<Step>,
+    steps: UnboundedReceiver<GenerationStep>,
     /// Number of the answer. Answers that began later have greater ones.
     pub(super) number: u32,
     /// Tokens in the prompt.
@@ -146,7 +146,7 @@ impl RunningAnswer {
     pub(super) async fn next(&mut self) -> Result<Option<AnswerPart>, Failure> {
         loop {
             match self.steps.recv().await {
-                Some(Step::Event(GenerationEvent::Round(round))) => {
+                Some(GenerationStep::Event(GenerationEvent::Round(round))) => {
                     if round.drafted == 0 {
                         let RoundTiming { target_ms, verify_ms, other_ms, .. } = round.timing;
                         self.plain.0 += target_ms + verify_ms + other_ms;
@@ -154,8 +154,8 @@ impl RunningAnswer {
                     }
                     return Ok(Some(AnswerPart::Round(Box::new(round))));
                 }
-                Some(Step::Event(event)) => self.observe(&event),
-                Some(Step::End(ended)) => {
+                Some(GenerationStep::Event(event)) => self.observe(&event),
+                Some(GenerationStep::End(ended)) => {
                     let finished = ended?;
                     // A client that is gone does not ask any more, so the server is ending.
                     if finished.stop == StopReason::Cancelled {
@@ -258,7 +258,7 @@ struct AnswerLimits {
 /// If the prompt is invalid or too long, or the format cannot be followed.
 async fn encode(
     server: &AnsweringServer,
-    question: Question,
+    question: AnswerInput,
     thinking: Option<Thinking>,
     limits: AnswerLimits,
 ) -> Result<Encoded, Failure> {
@@ -297,7 +297,7 @@ async fn encode(
 /// If the prompt is invalid.
 pub(super) async fn count_tokens(
     server: &AnsweringServer,
-    question: Question,
+    question: AnswerInput,
     thinking: Option<Thinking>,
 ) -> Result<usize, Failure> {
     on_worker(server, move |encoder, stopped| match prompt_ids(encoder, &question, thinking, stopped) {
@@ -323,13 +323,13 @@ async fn on_worker<T: Send + 'static>(
 
 fn prompt_ids(
     encoder: &PromptEncoder,
-    question: &Question,
+    question: &AnswerInput,
     thinking: Option<Thinking>,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<TokenId>> {
     let (ids, note) = match question {
-        Question::Plain(prompt) => encoder.ids_and_note(prompt, thinking, stopped)?,
-        Question::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, stopped)?,
+        AnswerInput::Plain(prompt) => encoder.ids_and_note(prompt, thinking, stopped)?,
+        AnswerInput::Tools(chat, begun) => encoder.tool_ids(chat, begun, thinking, stopped)?,
     };
     if let Some(note) = note {
         tracing::info!("{note}");
@@ -341,7 +341,7 @@ fn prompt_ids(
 /// has it. If that opens a thought, the template is asked for none, and a thought that it opens even so is closed.
 fn without_thought(
     encoder: &PromptEncoder,
-    question: &Question,
+    question: &AnswerInput,
     ids: Vec<TokenId>,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Vec<TokenId>> {
@@ -421,7 +421,7 @@ pub(super) async fn start(server: &AnsweringServer, ask: Ask) -> Result<RunningA
         idle.wake();
         // The engine is released already. The next request may start before this one receives its end.
         drop(turn);
-        let _ = sender.send(Step::End(result));
+        let _ = sender.send(GenerationStep::End(result));
     };
     server.engine.run_on(hold, load, make_room, work, ended)?;
     let mut answer = RunningAnswer {
@@ -436,8 +436,8 @@ pub(super) async fn start(server: &AnsweringServer, ask: Ask) -> Result<RunningA
         plain: (0.0, 0),
     };
     match answer.steps.recv().await {
-        Some(Step::Event(event)) => answer.observe(&event),
-        Some(Step::End(ended)) => return Err(ended.err().map_or_else(lost, Failure::from)),
+        Some(GenerationStep::Event(event)) => answer.observe(&event),
+        Some(GenerationStep::End(ended)) => return Err(ended.err().map_or_else(lost, Failure::from)),
         None => return Err(lost()),
     }
     Ok(answer)
@@ -476,7 +476,7 @@ struct ServedGeneration {
     conversations: usize,
     metrics: Arc<Metrics>,
     /// Receives the events. The generation ends once it is closed.
-    client: UnboundedSender<Step>,
+    client: UnboundedSender<GenerationStep>,
 }
 
 impl ServedGeneration {
@@ -509,7 +509,7 @@ impl ServedGeneration {
                 is_done.store(reader.is_done(), Ordering::Relaxed);
             }
             // Fails once the client is gone, which ends the generation before its next pass.
-            let _ = self.client.send(Step::Event(event));
+            let _ = self.client.send(GenerationStep::Event(event));
         };
         let mut finished = generate(models, &self.ids, &self.plan, &context, &mut sink)?;
         if is_done.load(Ordering::Relaxed) {
@@ -547,7 +547,7 @@ pub(super) fn text_of(tokens: &[TokenEvent]) -> String {
 }
 
 /// Returns the plan that loads the model of a request. Loading ends once the client is gone.
-fn load_plan(server: &AnsweringServer, client: UnboundedSender<Step>) -> LoadPlan {
+fn load_plan(server: &AnsweringServer, client: UnboundedSender<GenerationStep>) -> LoadPlan {
     let go_on = move |_: LoadStep<'_>| match client.is_closed() {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),

@@ -15,8 +15,8 @@ use hunch_model::text::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer::{self, Ask, Calling, Question, RunningAnswer};
-use super::body::{self, Content, Fields, is_nothing};
+use super::answer::{self, AnswerInput, Ask, Calling, RunningAnswer};
+use super::body::{self, Fields, TextContent, is_nothing};
 use super::errors::{Failure, Protocol, json_response};
 use super::thinking::{self, split, split_whole};
 use super::tools::{AnswerPiece, History, Tools, pieces};
@@ -27,7 +27,7 @@ use crate::generate::{Finished, GenerationPlan};
 #[derive(Deserialize)]
 struct ConversationFields {
     model: Option<String>,
-    system: Option<Content>,
+    system: Option<TextContent>,
     messages: Vec<tools::Message>,
 }
 
@@ -36,7 +36,7 @@ impl ConversationFields {
 }
 
 #[derive(Deserialize)]
-struct Settings {
+struct MessageSettings {
     max_tokens: usize,
     #[serde(default)]
     stop_sequences: Vec<String>,
@@ -46,19 +46,19 @@ struct Settings {
     hunch: bool,
 }
 
-impl Settings {
+impl MessageSettings {
     const NAMES: [&str; 4] = ["max_tokens", "stop_sequences", "stream", "hunch"];
 }
 
 #[derive(Deserialize)]
-struct Output {
+struct OutputFields {
     output_config: Option<OutputConfig>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OutputConfig {
-    format: Option<Format>,
+    format: Option<TextFormat>,
     /// Effort of reasoning.
     effort: Option<String>,
 }
@@ -86,7 +86,7 @@ enum ThinkingSetting {
 
 /// Reasoning that a request asks for.
 #[derive(Default)]
-struct Wanted {
+struct WantedReasoning {
     /// Switch of the chat template. `None` leaves it to the server.
     thinking: Option<Thinking>,
     /// Most tokens of reasoning.
@@ -97,7 +97,7 @@ struct Wanted {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Format {
+enum TextFormat {
     JsonSchema { schema: Value },
 }
 
@@ -105,7 +105,7 @@ enum Format {
 pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Response, Failure> {
     let mut fields = body::read(&server, request).await?;
     let (server, question, tools) = question(server, &mut fields).await?;
-    let settings: Settings = fields.take(&Settings::NAMES)?;
+    let settings: MessageSettings = fields.take(&MessageSettings::NAMES)?;
     refuse_unsupported(&mut fields)?;
     let (format, wanted) = output(&server, &mut fields, Some(settings.max_tokens))?;
     let plan = body::plan(&server, &mut fields, settings.stop_sequences)?;
@@ -116,7 +116,7 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
         let has_format = format.is_some() || calling.as_ref().is_some_and(Calling::has_format);
         check_thoughts(&server, budget, has_format)?;
     }
-    let reading = Reading {
+    let reading = AnswerReading {
         // Thoughts are split off before calls are read.
         unthinking: calling.as_ref().filter(|_| wanted.has_blocks).map(|calling| calling.parser.clone()),
         has_blocks: wanted.has_blocks,
@@ -133,7 +133,7 @@ pub(super) async fn messages(server: Arc<Server>, request: Request) -> Result<Re
         thinking_budget: wanted.budget,
     };
     if settings.stream {
-        let writer = Events::new(server.clone(), id, settings.hunch, reading);
+        let writer = MessageEvents::new(server.clone(), id, settings.hunch, reading);
         return sse::respond(server, ask, writer).await;
     }
     let mut answer = answer::start(&server, ask).await?;
@@ -176,11 +176,11 @@ fn output(
     server: &AnsweringServer,
     fields: &mut Fields,
     max_tokens: Option<usize>,
-) -> Result<(Option<AnswerFormat>, Wanted), Failure> {
-    let Output { output_config } = fields.take(&["output_config"])?;
+) -> Result<(Option<AnswerFormat>, WantedReasoning), Failure> {
+    let OutputFields { output_config } = fields.take(&["output_config"])?;
     let Reasoning { thinking } = fields.take(&["thinking"])?;
     let (format, effort) = output_config.map(|config| (config.format, config.effort)).unwrap_or_default();
-    let format = format.map(|Format::JsonSchema { schema }| AnswerFormat::JsonSchema(schema));
+    let format = format.map(|TextFormat::JsonSchema { schema }| AnswerFormat::JsonSchema(schema));
     let effort = match effort {
         None => None,
         Some(name) => {
@@ -194,7 +194,7 @@ fn output(
     // Effort is also how long an answer is. A model without levels writes its usual ones.
     let effort = effort.filter(|_| switches.effort);
     let (thinking, budget) = match thinking {
-        None => return Ok((format, Wanted { thinking: effort, ..Wanted::default() })),
+        None => return Ok((format, WantedReasoning { thinking: effort, ..WantedReasoning::default() })),
         Some(ThinkingSetting::Disabled {}) => (Thinking::Off, None),
         Some(ThinkingSetting::Adaptive { .. }) => (effort.unwrap_or(Thinking::On), None),
         Some(ThinkingSetting::Enabled { budget_tokens, .. }) => {
@@ -206,7 +206,7 @@ fn output(
     if let Some(budget) = budget {
         check_budget(budget, max_tokens)?;
     }
-    Ok((format, Wanted { thinking, budget, has_blocks }))
+    Ok((format, WantedReasoning { thinking, budget, has_blocks }))
 }
 
 /// Name of the limit of the reasoning.
@@ -261,7 +261,7 @@ fn only_clears(management: &Value) -> bool {
 async fn question(
     server: Arc<Server>,
     fields: &mut Fields,
-) -> Result<(AnsweringServer, Question, Tools), Failure> {
+) -> Result<(AnsweringServer, AnswerInput, Tools), Failure> {
     let conversation: ConversationFields = fields.take(&ConversationFields::NAMES)?;
     let server = find_model(server, conversation.model).await?;
     let mut history = History::default();
@@ -326,7 +326,7 @@ enum OpenBlock {
 const OPENING: &str = "<think>\n";
 
 /// Settings of a request that decide how its answer is read.
-struct Reading {
+struct AnswerReading {
     /// Reader of calls in an answer whose thoughts are blocks of their own.
     unthinking: Option<ToolCallParser>,
     /// `true` if thoughts are blocks of their own.
@@ -346,7 +346,7 @@ struct Readers {
     opening: &'static str,
 }
 
-impl Reading {
+impl AnswerReading {
     fn readers(self, answer: &mut RunningAnswer) -> Readers {
         let parser = self.unthinking.or(answer.parser.take());
         let thoughts = self.has_blocks.then(|| answer.thoughts.clone());
@@ -357,12 +357,12 @@ impl Reading {
 }
 
 /// Writes an answer as the events of a message.
-struct Events {
+struct MessageEvents {
     server: AnsweringServer,
     id: String,
     has_hunch_field: bool,
     /// Settings of the readers, until the answer begins.
-    reading: Option<Reading>,
+    reading: Option<AnswerReading>,
     /// Text before the answer's own.
     opening: &'static str,
     /// Splitter of thoughts, if they are blocks of their own.
@@ -376,8 +376,8 @@ struct Events {
     unsent: Vec<TokenEvent>,
 }
 
-impl Events {
-    fn new(server: AnsweringServer, id: String, has_hunch_field: bool, reading: Reading) -> Self {
+impl MessageEvents {
+    fn new(server: AnsweringServer, id: String, has_hunch_field: bool, reading: AnswerReading) -> Self {
         let Readers { parser, thoughts, opening } = Readers::default();
         Self {
             server,
@@ -498,7 +498,7 @@ impl Events {
     }
 }
 
-impl sse::Writer for Events {
+impl sse::EventWriter for MessageEvents {
     fn begin(&mut self, answer: &mut RunningAnswer) -> Vec<Event> {
         if let Some(reading) = self.reading.take() {
             let Readers { parser, thoughts, opening } = reading.readers(answer);

@@ -325,7 +325,7 @@ fn of_setting(error: &Error) -> Failure {
 /// Text, or a list of text parts.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a string or an array of text parts")]
-pub(super) enum Content {
+pub(super) enum TextContent {
     Text(String),
     Parts(Vec<ContentPart>),
 }
@@ -338,7 +338,7 @@ pub(super) struct ContentPart {
     text: Option<String>,
 }
 
-impl Content {
+impl TextContent {
     /// Returns the text of all parts.
     ///
     /// # Errors

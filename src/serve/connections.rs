@@ -19,7 +19,7 @@ use tokio_io_timeout::TimeoutStream;
 
 /// Time limits and sizes of requests.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// Maximum bytes of a body.
     pub body_bytes: usize,
     /// Maximum time until the body of a request has arrived.
@@ -36,7 +36,7 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for ConnectionLimits {
     fn default() -> Self {
         Self {
             body_bytes: 4 << 20,
@@ -57,7 +57,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) async fn serve(
     listener: TcpListener,
     router: Router,
-    limits: Limits,
+    limits: ConnectionLimits,
     stop: impl Future<Output = ()>,
     stopping: impl FnOnce(),
 ) {
@@ -103,7 +103,7 @@ async fn accept(
 async fn connection(
     stream: TcpStream,
     router: Router,
-    limits: Limits,
+    limits: ConnectionLimits,
     mut stop_receiver: watch::Receiver<bool>,
 ) {
     // Tokens are small and should leave at once.

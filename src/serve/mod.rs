@@ -45,9 +45,9 @@ use hunch_error::{Error, Result};
 use hunch_model::device::Compute;
 use metrics::Metrics;
 use models::{ServedModel, ServedModels};
-use queue::Queue;
+use queue::RequestQueue;
 
-pub use connections::Limits;
+pub use connections::ConnectionLimits;
 pub use models::{DraftChoice, HostedModels, InstalledModels, ModelHost};
 
 /// Longest wait for the engine's thread when the server ends.
@@ -72,7 +72,7 @@ pub struct ServerConfig {
     /// Most conversations whose caches are kept, at least 1.
     pub conversations: usize,
     /// Limits of connections and bodies.
-    pub limits: Limits,
+    pub limits: ConnectionLimits,
 }
 
 /// State shared by all requests.
@@ -84,10 +84,10 @@ struct Server {
     idle: IdleUnloader,
     plan: GenerationPlan,
     key: Option<ApiKey>,
-    queue: Arc<Queue>,
+    queue: Arc<RequestQueue>,
     metrics: Arc<Metrics>,
     conversations: usize,
-    limits: Limits,
+    limits: ConnectionLimits,
     /// Seconds since 1970 at the start.
     created: u64,
     /// Random number that makes the IDs of this run distinct.
@@ -258,7 +258,7 @@ async fn start(engine: EngineOf, models: ServedModels, config: ServerConfig) -> 
         idle: IdleUnloader::new(idle),
         plan,
         key: api_key.map(ApiKey::new),
-        queue: Arc::new(Queue::new(queue)),
+        queue: Arc::new(RequestQueue::new(queue)),
         metrics: Arc::default(),
         conversations,
         limits,

@@ -142,7 +142,7 @@ impl OpenedModel {
 }
 
 /// Source of the models of a server.
-enum Source {
+enum ServedSource {
     /// The server loads models. It started with this one.
     Own(Arc<ServedModel>),
     /// The host loads models. The last ones that it had are kept.
@@ -151,7 +151,7 @@ enum Source {
 
 /// Models of a server.
 pub(super) struct ServedModels {
-    source: Source,
+    source: ServedSource,
     /// File of the first model.
     first_file: PathBuf,
     installed: Option<InstalledModels>,
@@ -185,13 +185,13 @@ impl ServedModels {
             plan: models.plan(),
             is_first: true,
         };
-        let (first_file, source) = (first_file(&first.plan.target), Source::Own(Arc::new(first)));
+        let (first_file, source) = (first_file(&first.plan.target), ServedSource::Own(Arc::new(first)));
         Self { source, first_file, installed, compute, opened: Mutex::default() }
     }
 
     /// Creates the models of a server whose host loads them.
     pub(super) fn hosted(host: Arc<dyn ModelHost>, compute: Compute) -> Self {
-        let source = Source::Host(host, Mutex::default());
+        let source = ServedSource::Host(host, Mutex::default());
         Self { source, first_file: PathBuf::new(), installed: None, compute, opened: Mutex::default() }
     }
 
@@ -201,8 +201,8 @@ impl ServedModels {
     /// If the host has loaded none.
     fn first(&self) -> Result<Arc<ServedModel>> {
         let (host, last) = match &self.source {
-            Source::Own(first) => return Ok(first.clone()),
-            Source::Host(host, last) => (host, last),
+            ServedSource::Own(first) => return Ok(first.clone()),
+            ServedSource::Host(host, last) => (host, last),
         };
         let HostedModels { name, encoder, context, plan } = host.models()?;
         let mut last = last.lock();
@@ -369,7 +369,7 @@ impl ServedModels {
     /// # Errors
     /// If the model does not fit into memory even then, or the host loads models.
     pub(super) fn has_to_make_room(&self, model: &ServedModel, loaded: bool) -> Result<bool> {
-        if let Source::Host(..) = self.source {
+        if let ServedSource::Host(..) = self.source {
             return Err(Error::NoModel);
         }
         let held = if loaded { machine::held_by_models(&self.compute) } else { 0 };

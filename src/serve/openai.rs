@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::task::spawn_blocking;
 
-use super::answer::{self, Ask, Calling, Question};
+use super::answer::{self, AnswerInput, Ask, Calling};
 use super::body::{self, Fields, OneOrMany, is_nothing};
 use super::errors::{Failure, FailureKind, json_response};
 use super::tools::History;
@@ -243,7 +243,7 @@ pub(super) async fn completions(server: Arc<Server>, request: Request) -> Result
     fields.refuse("suffix", is_nothing, "Remove it.")?;
     fields.refuse("best_of", |value| *value == 1, "Remove it: one answer is generated.")?;
     let format = answer_format(common.response_format.take(), FormatParam::ResponseFormat)?;
-    let question = Question::Plain(Prompt::Raw(prompt));
+    let question = AnswerInput::Plain(Prompt::Raw(prompt));
     let asked =
         Asked { endpoint: Endpoint::Completions, question, thinking: None, format, calling: None, logprobs };
     respond(server, fields, common, asked).await
@@ -295,7 +295,7 @@ fn model_object(server: &Server, name: &str, context: usize) -> Value {
 /// A request, as the fields of one endpoint set it.
 struct Asked {
     endpoint: Endpoint,
-    question: Question,
+    question: AnswerInput,
     thinking: Option<Thinking>,
     format: Option<AnswerFormat>,
     /// Reader of calls. `None` if the answer has none.

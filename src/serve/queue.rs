@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const LONGEST_RETRY: u64 = 60;
 
 /// A queue of requests. One has its turn, the others wait.
-pub(super) struct Queue {
+pub(super) struct RequestQueue {
     places: Arc<Semaphore>,
     /// Tokio's semaphore is fair: permits are given in the order in which they were asked for.
     turn: Arc<Semaphore>,
@@ -33,7 +33,7 @@ pub(super) struct QueueTurn {
     _place: OwnedSemaphorePermit,
 }
 
-impl Queue {
+impl RequestQueue {
     /// Creates a queue with room for `waiting` requests in addition to the one that has its turn.
     pub(super) fn new(waiting: usize) -> Self {
         let capacity = waiting + 1;
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn refuses_more_than_its_places_and_frees_them() {
         block_on(async {
-            let queue = Queue::new(1);
+            let queue = RequestQueue::new(1);
             let first = queue.enter().unwrap().turn().await.unwrap();
             let second = queue.enter().unwrap();
             assert!(queue.enter().is_none());
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn gives_turns_in_order_of_arrival() {
         block_on(async {
-            let queue = Queue::new(8);
+            let queue = RequestQueue::new(8);
             let order = Arc::new(std::sync::Mutex::new(Vec::new()));
             let running = queue.enter().unwrap().turn().await.unwrap();
             let mut tasks = tokio::task::JoinSet::new();
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn closing_ends_every_wait() {
         block_on(async {
-            let queue = Queue::new(2);
+            let queue = RequestQueue::new(2);
             let running = queue.enter().unwrap().turn().await.unwrap();
             let waiting = queue.enter().unwrap();
             queue.close();
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn retry_after_follows_the_turns_within_limits() {
-        let queue = Queue::new(1);
+        let queue = RequestQueue::new(1);
         assert_eq!(queue.retry_after(), 1);
         queue.record_turn(Duration::from_secs(20));
         assert_eq!(queue.retry_after(), 20);

@@ -21,7 +21,7 @@ use crate::generate::Finished;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Writes the parts of an answer as the events of a protocol.
-pub(super) trait Writer: Send + 'static {
+pub(super) trait EventWriter: Send + 'static {
     /// Takes the readers of the answer, and returns the events before the first token.
     fn begin(&mut self, answer: &mut RunningAnswer) -> Vec<Event>;
     /// Returns the events of a round.
@@ -43,13 +43,13 @@ pub(super) fn typed(value: &Value) -> Event {
 }
 
 /// An answer and its writer.
-struct Running<W> {
+struct RunningStream<W> {
     answer: RunningAnswer,
     writer: W,
     begun: bool,
 }
 
-impl<W: Writer> Running<W> {
+impl<W: EventWriter> RunningStream<W> {
     /// Returns the next events, and whether more follow.
     async fn step(&mut self) -> (Vec<Event>, bool) {
         let Self { answer, writer, begun } = self;
@@ -71,12 +71,12 @@ type Starting = Pin<Box<dyn Future<Output = Result<RunningAnswer, Failure>> + Se
 /// State of a stream.
 enum Stream<W> {
     Starting(Starting, W),
-    Running(Box<Running<W>>),
+    Running(Box<RunningStream<W>>),
 }
 
-impl<W: Writer> Stream<W> {
+impl<W: EventWriter> Stream<W> {
     fn running(answer: RunningAnswer, writer: W) -> Self {
-        Self::Running(Box::new(Running { answer, writer, begun: false }))
+        Self::Running(Box::new(RunningStream { answer, writer, begun: false }))
     }
 
     /// Returns the next events, and the rest of the stream if more follow.
@@ -101,7 +101,7 @@ impl<W: Writer> Stream<W> {
 ///
 /// # Errors
 /// The errors of [`answer::start`] until then.
-pub(super) async fn respond<W: Writer>(
+pub(super) async fn respond<W: EventWriter>(
     server: AnsweringServer,
     ask: Ask,
     writer: W,

@@ -10,7 +10,7 @@ use hunch_model::text::{
 use serde_json::{Map, Value};
 
 use super::AnsweringServer;
-use super::answer::{Calling, Question};
+use super::answer::{AnswerInput, Calling};
 use super::errors::Failure;
 use crate::generate::Prompt;
 
@@ -118,19 +118,19 @@ impl Tools {
     }
 
     /// Returns the prompt of a conversation, followed by the tokens that its last answer starts with.
-    pub(super) fn question(&self, history: History, begun: Vec<TokenId>) -> Question {
+    pub(super) fn question(&self, history: History, begun: Vec<TokenId>) -> AnswerInput {
         let History { messages, .. } = history;
         let offered = self.offered();
         let is_text = |message: &ToolMessage| matches!(message, ToolMessage::Text(_));
         if !offered.is_empty() || !messages.iter().all(is_text) {
-            return Question::Tools(ToolChat { messages, tools: offered.to_vec() }, begun);
+            return AnswerInput::Tools(ToolChat { messages, tools: offered.to_vec() }, begun);
         }
         let messages = messages.into_iter().filter_map(|message| match message {
             ToolMessage::Text(message) => Some(message),
             ToolMessage::Calls { .. } | ToolMessage::Result { .. } => None,
         });
         let messages = messages.collect();
-        Question::Plain(if begun.is_empty() {
+        AnswerInput::Plain(if begun.is_empty() {
             Prompt::Chat(messages)
         } else {
             Prompt::Continued(messages, begun)

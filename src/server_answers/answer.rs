@@ -68,7 +68,7 @@ impl RemoteAnswer {
 
 /// An answer as far as it has arrived.
 #[derive(Default)]
-pub(crate) struct Progress {
+pub(crate) struct PartialAnswer {
     pub(crate) finish_reason: Option<String>,
     usage: Option<Usage>,
     speculation: Option<Speculation>,
@@ -85,7 +85,7 @@ pub(crate) struct Progress {
     pub(crate) done: bool,
 }
 
-impl Progress {
+impl PartialAnswer {
     /// Adds a chunk and returns its pieces.
     pub(crate) fn add(&mut self, mut chunk: Chunk) -> Vec<TextPiece> {
         self.speculation = Speculation::of_chunk(&chunk).or(self.speculation);
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn finished(chunks: &[Value], wall_ms: f64) -> RemoteAnswer {
-        let mut progress = Progress { first_ms: Some(100.0), ..Progress::default() };
+        let mut progress = PartialAnswer { first_ms: Some(100.0), ..PartialAnswer::default() };
         for chunk in chunks {
             progress.add(serde_json::from_value(chunk.clone()).unwrap());
         }

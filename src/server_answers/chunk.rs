@@ -10,7 +10,7 @@ use serde_json::Value;
 #[derive(Deserialize)]
 pub(crate) struct Chunk {
     #[serde(default, deserialize_with = "or_default")]
-    pub(crate) choices: Vec<Choice>,
+    pub(crate) choices: Vec<ChunkChoice>,
     #[serde(default, deserialize_with = "or_default")]
     pub(crate) usage: Option<ChunkUsage>,
     /// An error in the middle of a stream.
@@ -35,7 +35,7 @@ pub(crate) struct Chunk {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Choice {
+pub(crate) struct ChunkChoice {
     #[serde(deserialize_with = "or_default")]
     pub(crate) delta: Delta,
     /// Text of `/v1/completions`.

@@ -10,7 +10,7 @@ mod request;
 mod sampling;
 mod speculation;
 
-pub(crate) use answer::Progress;
+pub(crate) use answer::PartialAnswer;
 pub use answer::{RemoteAnswer, TextPiece, Usage};
 pub(crate) use chunk::{Chunk, error_message};
 pub(crate) use request::model_of_entry;

@@ -80,7 +80,7 @@ pub fn ensure_low_bit_copy(
     target: &Path,
     copy: &Path,
     threads: usize,
-    progress: low_bit::Progress<'_>,
+    progress: low_bit::CopyProgress<'_>,
 ) -> Result<()> {
     if low_bit::is_written(copy) {
         return Ok(());

@@ -10,13 +10,17 @@ use hunch_library::types::{MeasuredSpeedup, ModelEntry};
 use hunch_model::device::peak_memory_bytes;
 
 use crate::bench::compare::report::{CompareRequest, ComparisonReport};
-use crate::bench::compare::{self, CompareOn, Listener, Outcome};
+use crate::bench::compare::{self, CompareOn, ComparisonResult, Listener};
 
 /// Runs a comparison on this machine. The report includes the peak memory of this process.
 ///
 /// # Errors
 /// As [`compare::run`].
-pub fn compare(on: CompareOn<'_>, request: &CompareRequest, listener: &mut Listener<'_>) -> Result<Outcome> {
+pub fn compare(
+    on: CompareOn<'_>,
+    request: &CompareRequest,
+    listener: &mut Listener<'_>,
+) -> Result<ComparisonResult> {
     let mut outcome = compare::run(on, request, listener)?;
     if let Some(report) = &mut outcome.report {
         report.memory.peak = peak_memory_bytes();

@@ -14,13 +14,13 @@ use hunch_core::token::TokenId;
 use hunch_error::Result;
 
 use super::features::Frozen;
-use super::network::{DepthLogits, Network, draft_gradients, draft_targets};
+use super::network::{DepthLogits, TrainedHead, draft_gradients, draft_targets};
 use super::ops::tensor;
 use super::ops::{self, EPS, causal_mask, feed_forward, linear, log_softmax, rms_norm, rotate_halves};
 use super::shards::{AnswerRow, CollectedAnswer};
 use super::start::{self, INPUTS, StartData, feed_forward_width};
 
-/// Names of the trained tensors, in the order of [`Network::vars`].
+/// Names of the trained tensors, in the order of [`TrainedHead::vars`].
 pub const NAMES: [&str; 17] = [
     "fc",
     "fc_bias",
@@ -65,7 +65,7 @@ pub struct Eagle {
 }
 
 /// Rows of answers, one after the other.
-struct Batch {
+struct RowBatch {
     /// Rows of each answer.
     lengths: Vec<usize>,
     /// States `[rows, 3 n]`.
@@ -140,7 +140,7 @@ impl Eagle {
     }
 
     /// Returns the logits of the shortlist at every row for each step of a draft, `[rows, shortlist]`.
-    fn predict(&self, batch: &Batch) -> CandleResult<Vec<Tensor>> {
+    fn predict(&self, batch: &RowBatch) -> CandleResult<Vec<Tensor>> {
         let [
             fc,
             fc_bias,
@@ -206,7 +206,7 @@ impl Eagle {
     }
 
     /// Reads the rows of whole answers.
-    fn batch(&self, frozen: &Frozen<'_>, positions: &[AnswerRow<'_>]) -> Result<Batch> {
+    fn batch(&self, frozen: &Frozen<'_>, positions: &[AnswerRow<'_>]) -> Result<RowBatch> {
         let lengths: Vec<usize> =
             positions.chunk_by(|(a, _), (b, _)| a.job == b.job).map(<[AnswerRow<'_>]>::len).collect();
         let embeddings = |s: usize| {
@@ -214,7 +214,7 @@ impl Eagle {
             let token = |(answer, row): &AnswerRow<'_>| answer.next[(row + s).min(answer.next.len() - 1)];
             frozen.embeddings(&positions.iter().map(token).collect::<Vec<_>>())
         };
-        Ok(Batch {
+        Ok(RowBatch {
             lengths,
             streams: streams(frozen, positions)?,
             embeddings: (0..self.depth).map(embeddings).collect::<Result<_>>()?,
@@ -222,7 +222,7 @@ impl Eagle {
     }
 }
 
-impl Network for Eagle {
+impl TrainedHead for Eagle {
     fn vars(&self) -> &[Var] {
         &self.vars
     }
@@ -287,7 +287,7 @@ mod tests {
     const STEPS: usize = 3;
 
     /// A network of width 8 with two heads of 4, and a batch of two answers with 4 and 2 rows.
-    fn small() -> (Eagle, Batch) {
+    fn small() -> (Eagle, RowBatch) {
         let (n, mut random) = (WIDTH, check::random(9));
         let shapes: [&[usize]; 17] = [
             &[n, 3 * n],
@@ -311,7 +311,7 @@ mod tests {
         let weights = shapes.map(|shape| random(shape, 1.2));
         let network = Eagle::new(&weights, STEPS, 4).unwrap();
         let embeddings = (0..STEPS).map(|_| random(&[6, n], 2.0)).collect();
-        (network, Batch { lengths: vec![4, 2], streams: random(&[6, 3 * n], 2.0), embeddings })
+        (network, RowBatch { lengths: vec![4, 2], streams: random(&[6, 3 * n], 2.0), embeddings })
     }
 
     #[test]
@@ -334,11 +334,11 @@ mod tests {
     #[test]
     fn rows_depend_on_earlier_rows_of_their_answer_alone() {
         let (network, batch) = small();
-        let logits = |batch: &Batch| -> Vec<Vec<Vec<f32>>> {
+        let logits = |batch: &RowBatch| -> Vec<Vec<Vec<f32>>> {
             network.predict(batch).unwrap().iter().map(|step| step.to_vec2().unwrap()).collect()
         };
         let whole = logits(&batch);
-        let rows = |from: usize, count: usize| Batch {
+        let rows = |from: usize, count: usize| RowBatch {
             lengths: vec![count],
             streams: batch.streams.narrow(0, from, count).unwrap(),
             embeddings: batch.embeddings.iter().map(|e| e.narrow(0, from, count).unwrap()).collect(),

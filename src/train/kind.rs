@@ -10,9 +10,9 @@ use ts_rs::TS;
 
 use super::eagle::{self, Eagle, STREAMS};
 use super::features::Frozen;
-use super::medusa::{self, Medusa};
+use super::medusa::{self, MedusaTraining};
 use super::mlp::{self, Mlp};
-use super::network::Network;
+use super::network::TrainedHead;
 use super::start::StartData;
 
 /// Architecture of a head.
@@ -96,7 +96,7 @@ impl HeadKind {
     pub fn start(self, frozen: &Frozen<'_>, start: &StartData<'_>) -> Result<Vec<Tensor>> {
         match self {
             Self::Mlp => Mlp::start(frozen, start),
-            Self::Medusa => Medusa::start(frozen, start),
+            Self::Medusa => MedusaTraining::start(frozen, start),
             Self::Eagle => Eagle::start(frozen, start),
         }
     }
@@ -105,10 +105,15 @@ impl HeadKind {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn network(self, weights: &[Tensor], frozen: &Frozen<'_>, depth: usize) -> Result<Box<dyn Network>> {
+    pub fn network(
+        self,
+        weights: &[Tensor],
+        frozen: &Frozen<'_>,
+        depth: usize,
+    ) -> Result<Box<dyn TrainedHead>> {
         Ok(match self {
             Self::Mlp => Box::new(Mlp::new(weights, frozen)?),
-            Self::Medusa => Box::new(Medusa::new(weights)?),
+            Self::Medusa => Box::new(MedusaTraining::new(weights)?),
             Self::Eagle => Box::new(Eagle::new(weights, depth, eagle::head_dim(frozen.target.rows.n_embd))?),
         })
     }

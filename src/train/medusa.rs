@@ -14,22 +14,22 @@ use candle_core::{Result as CandleResult, Tensor, Var};
 use hunch_error::Result;
 
 use super::features::Frozen;
-use super::network::{DepthLogits, Network, draft_gradients, draft_targets};
+use super::network::{DepthLogits, TrainedHead, draft_gradients, draft_targets};
 use super::ops::{self, linear};
 use super::shards::{AnswerRow, CollectedAnswer};
 use super::start::{self, StartData};
 
-/// Names of the trained tensors of each token, in the order of [`Network::vars`].
+/// Names of the trained tensors of each token, in the order of [`TrainedHead::vars`].
 pub const NAMES: [&str; 4] = ["block", "block_bias", "output", "output_bias"];
 /// Weight of a token's loss, relative to the token before it.
 const DECAY: f64 = 0.8;
 
 /// Trained tensors of each token: block `[n, n]`, its bias `[n]`, output `[shortlist, n]`, its bias `[shortlist]`.
-pub struct Medusa {
+pub struct MedusaTraining {
     vars: Vec<Var>,
 }
 
-impl Medusa {
+impl MedusaTraining {
     /// Creates a network from its tensors.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Medusa {
     }
 }
 
-impl Network for Medusa {
+impl TrainedHead for MedusaTraining {
     fn vars(&self) -> &[Var] {
         &self.vars
     }
@@ -115,7 +115,7 @@ mod tests {
         let mut random = check::random(7);
         let shapes: [&[usize]; 4] = [&[8, 8], &[8], &[20, 8], &[20]];
         let weights: Vec<Tensor> = (0..2).flat_map(|_| shapes).map(|shape| random(shape, 1.0)).collect();
-        let network = Medusa::new(&weights).unwrap();
+        let network = MedusaTraining::new(&weights).unwrap();
         let (states, targets) = (random(&[3, 8], 2.0), [random(&[3, 20], 3.0), random(&[3, 20], 3.0)]);
         let row_weights =
             |values: [f32; 3]| Tensor::new(&values, states.device()).unwrap().reshape((3, 1)).unwrap();

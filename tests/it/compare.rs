@@ -14,7 +14,7 @@ use hunch::bench::compare::report::{
     CompareEvent, CompareRequest, ComparedPrompts, ComparisonFormat, ComparisonMemory, ComparisonReport,
     LaneConfig, LaneModels,
 };
-use hunch::bench::compare::{self, CompareOn, LaneSet, Listener, Outcome, TargetPlace};
+use hunch::bench::compare::{self, CompareOn, ComparisonResult, LaneSet, Listener, TargetPlace};
 use hunch::event::{GenerationEvent, StopReason};
 use hunch::generate::{LoadPlan, LoadWatch, Models};
 use hunch::lab::report::CostEvent;
@@ -340,7 +340,7 @@ impl Separate {
     }
 
     /// Compares two lanes of two runs. `on_event` gets every event, and a flag that stops the comparison.
-    fn run(&mut self, on_event: impl Fn(&CompareEvent, &AtomicBool) + Sync) -> Result<Outcome> {
+    fn run(&mut self, on_event: impl Fn(&CompareEvent, &AtomicBool) + Sync) -> Result<ComparisonResult> {
         let asked = LaneModels { target: "larger".into(), draft: Some("draft".into()), head: None };
         let set = LaneSet {
             requested: asked,

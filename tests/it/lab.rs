@@ -23,7 +23,7 @@ use hunch_model::weights::WeightFile;
 
 use crate::support::app::{app, app_with_models, load_request};
 use hunch_testing::tiny::Tiny;
-use hunch_testing::tiny_heads::{self, Format};
+use hunch_testing::tiny_heads::{self, HeadFormat};
 
 /// Timeout for a loaded machine. Tests that pass do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -103,7 +103,7 @@ fn position_has_the_distributions_of_the_answer() {
 
 #[test]
 fn head_has_positions_and_costs_without_a_draft_model() {
-    for format in [Format::Eagle3, Format::Medusa] {
+    for format in [HeadFormat::Eagle3, HeadFormat::Medusa] {
         let folder = tempfile::tempdir().unwrap();
         Tiny { dtype: GgmlDType::Q8_0, ..tiny_heads::target() }.write(folder.path(), "target");
         let head = format.write(folder.path());

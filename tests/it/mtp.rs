@@ -31,7 +31,7 @@ use crate::support::head_scores::{
 use crate::support::{cpu, cpu_with_f32_cache};
 use hunch_testing::gguf_writer::GgufWriter;
 use hunch_testing::tiny::{Noise, Tiny, VOCABULARY, Variant, WIDTH, WITH_MTP, with_mtp};
-use hunch_testing::tiny_heads::Format;
+use hunch_testing::tiny_heads::HeadFormat;
 
 /// Logits that `scripts/mtp-reference.py` computed.
 fn cases() -> Vec<Case> {
@@ -428,7 +428,7 @@ fn layers_of_other_architectures_are_refused_by_name() {
 fn given_head_takes_the_place_of_the_layer() {
     let folder = tempfile::tempdir().unwrap();
     let target = dense().write(folder.path(), "target");
-    let medusa = Format::Medusa.write(folder.path());
+    let medusa = HeadFormat::Medusa.write(folder.path());
     let load = |head: Option<PathBuf>| {
         let mut models =
             Models::load_by(&LoadPlan { head, ..LoadPlan::of(&target) }, &cpu_with_f32_cache()).unwrap();

@@ -36,7 +36,7 @@ use crate::support::head_scores::{
 };
 use crate::support::pickle_writer;
 use hunch_testing::tiny::{Tiny, VOCABULARY, WIDTH};
-use hunch_testing::tiny_heads::{self, FORMATS, Format, SCORED, TinyHead};
+use hunch_testing::tiny_heads::{self, FORMATS, HeadFormat, SCORED, TinyHead};
 
 /// Logits that `scripts/published-heads.py` computed.
 fn cases() -> Vec<Case> {
@@ -49,7 +49,7 @@ fn open(head: &Path, target: &Path) -> Result<(Head, Decoder), Error> {
     Ok((heads::open(head, &file, &decoder, &cpu_with_f32_cache())?, decoder))
 }
 
-fn load(folder: &Path, format: Format) -> Models {
+fn load(folder: &Path, format: HeadFormat) -> Models {
     let target = Tiny { dtype: GgmlDType::Q8_0, ..tiny_heads::target() }.write(folder, "target");
     let plan = LoadPlan { head: Some(format.write(folder)), ..LoadPlan::of(&target) };
     Models::load_by(&plan, &cpu_with_f32_cache()).unwrap()
@@ -94,7 +94,8 @@ fn scores_of_the_targets_matrix_are_scaled_as_its_logits() {
     // The weights are the same. Logits of the second are divided by 3.
     let (plain, scaled) = (write("llama"), write("granite"));
     let text = &cases()[0].text;
-    for (format, factor) in [(Format::Eagle1, 3.0), (Format::DFlash, 3.0), (Format::Medusa, 1.0)] {
+    for (format, factor) in [(HeadFormat::Eagle1, 3.0), (HeadFormat::DFlash, 3.0), (HeadFormat::Medusa, 1.0)]
+    {
         let path = format.write(folder.path());
         let (mut head, mut decoder) = open(&path, &plain).unwrap();
         let features = features(&head, &mut decoder, text);
@@ -147,8 +148,8 @@ fn blocks_of_several_rounds_match_the_reference() {
 
 /// Returns the tolerance in standard deviations of the logits. Rounded to 8 bits, the reference itself is off by up to
 /// 0.21 for the head in a GGUF file. With another rotary embedding it is off by 0.74.
-fn rounding(format: Format) -> f64 {
-    if format == Format::LlamaCpp { 0.25 } else { 0.1 }
+fn rounding(format: HeadFormat) -> f64 {
+    if format == HeadFormat::LlamaCpp { 0.25 } else { 0.1 }
 }
 
 #[test]
@@ -160,7 +161,7 @@ fn first_draft_of_an_answer_matches_the_reference() {
         let greedy = SamplingParams::greedy();
         let most = MaxDraft::Fixed(format.depth().max(4) as u32);
         let (_, drafts, _) = answer(&mut models, text, Method::Head, &greedy, most);
-        if matches!(format, Format::Medusa | Format::Mlp) {
+        if matches!(format, HeadFormat::Medusa | HeadFormat::Mlp) {
             // They read no prompt, so they draft after the first pass of the answer.
             assert!(drafts[0].is_empty() && drafts[1].len() == format.depth(), "{name}, drafts {drafts:?}");
             continue;
@@ -221,7 +222,7 @@ fn reused_cache_gives_the_drafts_of_a_fresh_one() {
 #[test]
 fn trees_by_depth_are_products_of_the_positions() {
     for (case, format) in cases().into_iter().zip(FORMATS) {
-        if format != Format::Medusa && (!format.is_block() || format.has_markov()) {
+        if format != HeadFormat::Medusa && (!format.is_block() || format.has_markov()) {
             continue;
         }
         let folder = tempfile::tempdir().unwrap();
@@ -273,24 +274,24 @@ fn trees_by_depth_are_products_of_the_positions() {
 fn describes_heads_and_their_targets() {
     let folder = tempfile::tempdir().unwrap();
     let describe = |path: &Path| heads::describe(path).unwrap();
-    let head = describe(&Format::Speculators.write(folder.path())).unwrap();
+    let head = describe(&HeadFormat::Speculators.write(folder.path())).unwrap();
     assert_eq!((&head.kind[..], head.width, head.scored_tokens), ("EAGLE-3", WIDTH, Some(SCORED)));
     assert_eq!((head.target.as_deref(), head.layers), (Some("tiny/llama"), Some(vec![0, 2, 7])));
-    let folder_of_first = Format::Eagle1.write(folder.path());
+    let folder_of_first = HeadFormat::Eagle1.write(folder.path());
     let first = describe(&folder_of_first).unwrap();
     assert_eq!((&first.kind[..], first.target_vocabulary), ("EAGLE-1", Some(VOCABULARY)));
     assert_eq!(describe(&folder_of_first.join("model.safetensors")), Some(first));
-    let medusa = describe(&Format::Medusa.write(folder.path())).unwrap();
+    let medusa = describe(&HeadFormat::Medusa.write(folder.path())).unwrap();
     assert_eq!((&medusa.kind[..], medusa.target.as_deref()), ("Medusa", Some("tiny/llama")));
-    assert_eq!(describe(&Format::Mlp.write(folder.path())).unwrap().kind, "MLP speculator");
+    assert_eq!(describe(&HeadFormat::Mlp.write(folder.path())).unwrap().kind, "MLP speculator");
     for (format, of) in
-        [(Format::DFlash, Some(8)), (Format::DFlashSliding, Some(8)), (Format::DFlashGguf, None)]
+        [(HeadFormat::DFlash, Some(8)), (HeadFormat::DFlashSliding, Some(8)), (HeadFormat::DFlashGguf, None)]
     {
         let block = describe(&format.write(folder.path())).unwrap();
         assert_eq!((&block.kind[..], block.layers), ("DFlash", Some(vec![1, 4, 6])));
         assert_eq!(block.target_layers, of, "{format:?}");
     }
-    for format in [Format::DSpark, Format::DSparkGguf] {
+    for format in [HeadFormat::DSpark, HeadFormat::DSparkGguf] {
         assert_eq!(describe(&format.write(folder.path())).unwrap().kind, "DSpark");
     }
     let shipped =
@@ -313,7 +314,9 @@ fn pickled(head: &TinyHead, folder: &Path, name: &str) -> PathBuf {
 #[test]
 fn pickles_draft_like_safetensors_files() {
     let text = &cases()[0].text;
-    for (format, name) in [(Format::Medusa, "medusa_lm_head.pt"), (Format::Eagle1, "pytorch_model.bin")] {
+    for (format, name) in
+        [(HeadFormat::Medusa, "medusa_lm_head.pt"), (HeadFormat::Eagle1, "pytorch_model.bin")]
+    {
         let root = tempfile::tempdir().unwrap();
         let target = tiny_heads::target().write(root.path(), "target");
         let pickled = pickled(&format.head(), root.path(), name);
@@ -339,12 +342,12 @@ fn gguf_heads_draft_alike_with_offsets_and_with_tokens() {
         .zip(0..)
         .flat_map(|(token, row)| i64::to_le_bytes(token - row))
         .collect();
-    let file = Format::LlamaCpp.head().gguf().without("d2t").without_key("eagle3.target_layers");
+    let file = HeadFormat::LlamaCpp.head().gguf().without("d2t").without_key("eagle3.target_layers");
     let file = file.raw_tensor("d2t", &[SCORED as u64], 27, None, offsets);
     let path = folder.path().join("offsets.gguf");
     std::fs::write(&path, file.i32s("eagle3.extract_layers", &[2, 4, 6]).bytes()).unwrap();
     let text = &cases()[0].text;
-    let [own, other] = [&path, &Format::LlamaCpp.write(folder.path())].map(|path| {
+    let [own, other] = [&path, &HeadFormat::LlamaCpp.write(folder.path())].map(|path| {
         let (mut head, mut decoder) = open(path, &target).unwrap();
         let features = features(&head, &mut decoder, text);
         head.logits(&features, &text[1..]).unwrap()
@@ -368,8 +371,8 @@ fn predicted_memory_counts_weights_and_cache() {
         let share = memory.weights as f64 / weights;
         assert!((1.0625..1.12).contains(&share), "{format:?}: {share} bytes for each weight");
         let keys = match format {
-            Format::Medusa | Format::Mlp => 0,
-            Format::Speculators => 2 * 32,
+            HeadFormat::Medusa | HeadFormat::Mlp => 0,
+            HeadFormat::Speculators => 2 * 32,
             // Two layers.
             _ if format.is_block() => 2 * 2 * 32,
             _ => 2 * 64,
@@ -380,7 +383,7 @@ fn predicted_memory_counts_weights_and_cache() {
     let other = Tiny { layers: 3, ..Tiny::default() }.write(folder.path(), "other");
     let other = WeightFile::open(&other).unwrap();
     assert_eq!(heads::usual_memory(None, &other, &cpu_with_f32_cache()).unwrap(), None);
-    let wide = Format::Eagle3.head();
+    let wide = HeadFormat::Eagle3.head();
     let wide = TinyHead {
         config: json!({ "hidden_size": 512, "intermediate_size": 8, "num_attention_heads": 2 }),
         ..wide
@@ -396,7 +399,8 @@ fn a_pass_reads_all_matrices_of_the_head() {
     let target = tiny_heads::target().write(folder.path(), "target");
     let of_target = WeightFile::open(&target).unwrap();
     let scored_by_target = of_target.gguf().tensors["output.weight"].bytes_read();
-    for format in FORMATS.into_iter().filter(|format| !matches!(format, Format::Medusa | Format::Mlp)) {
+    for format in FORMATS.into_iter().filter(|format| !matches!(format, HeadFormat::Medusa | HeadFormat::Mlp))
+    {
         let head = format.head();
         // One row is read of the first matrix of a Markov head.
         let unread = ["markov_head.markov_w1.weight", "confidence_head.proj.weight"];
@@ -415,11 +419,11 @@ fn a_pass_reads_all_matrices_of_the_head() {
 #[test]
 fn draft_passes_are_timed_by_what_one_drafts() {
     for (format, rows) in [
-        (Format::DFlash, &[1, 2, 4, 8][..]),
-        (Format::DFlashSliding, &[1, 2, 4, 8]),
-        (Format::DSpark, &[1, 2, 4]),
-        (Format::Eagle3, &[1]),
-        (Format::Medusa, &[1]),
+        (HeadFormat::DFlash, &[1, 2, 4, 8][..]),
+        (HeadFormat::DFlashSliding, &[1, 2, 4, 8]),
+        (HeadFormat::DSpark, &[1, 2, 4]),
+        (HeadFormat::Eagle3, &[1]),
+        (HeadFormat::Medusa, &[1]),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let mut models = load(folder.path(), format);
@@ -435,7 +439,9 @@ fn draft_passes_are_timed_by_what_one_drafts() {
 #[test]
 fn figures_of_an_answer_count_a_block_once() {
     let prompt: Vec<TokenId> = (0..30).map(|i| 40 + i * i % 60).collect();
-    for (format, once) in [(Format::DFlash, true), (Format::DSpark, true), (Format::Eagle3, false)] {
+    for (format, once) in
+        [(HeadFormat::DFlash, true), (HeadFormat::DSpark, true), (HeadFormat::Eagle3, false)]
+    {
         let folder = tempfile::tempdir().unwrap();
         let mut models = load(folder.path(), format);
         let plan = GenerationPlan {
@@ -471,13 +477,14 @@ fn heads_of_another_depth_are_refused_by_predictions() {
     let root = tempfile::tempdir().unwrap();
     let target = Tiny { layers: 6, ..tiny_heads::target() }.write(root.path(), "target");
     let file = WeightFile::open(&target).unwrap();
-    let formats = [Format::DFlash, Format::DFlashSliding, Format::DFlashGguf, Format::Speculators];
+    let formats =
+        [HeadFormat::DFlash, HeadFormat::DFlashSliding, HeadFormat::DFlashGguf, HeadFormat::Speculators];
     for format in formats {
         let path = format.write(root.path());
         let error = heads::outlook(&path, &file, &cpu_with_f32_cache()).unwrap_err().to_string();
         let why = match format {
-            Format::DFlashGguf => "after layers [1, 4, 6], and this one has 6 layers",
-            Format::Speculators => "after layers [0, 2, 7], and this one has 6 layers",
+            HeadFormat::DFlashGguf => "after layers [1, 4, 6], and this one has 6 layers",
+            HeadFormat::Speculators => "after layers [0, 2, 7], and this one has 6 layers",
             _ => "made for a target of 8 layers, and this one has 6",
         };
         assert!(error.contains(why), "{format:?}: {error}");
@@ -499,7 +506,7 @@ fn weight_types_of_the_file_differ_by_rounding_only() {
     let target = tiny_heads::target().write(root.path(), "target");
     let text = &cases()[0].text;
     let logits = [Dtype::F32, Dtype::F16, Dtype::BF16].map(|dtype| {
-        let head = TinyHead { dtype, ..Format::Eagle1.head() };
+        let head = TinyHead { dtype, ..HeadFormat::Eagle1.head() };
         let (mut head, mut decoder) = open(&head.write(root.path(), &format!("{dtype:?}")), &target).unwrap();
         let step = PassInput { taps: head.taps(), ..PassInput::chain(&text[..1], LogitRows::None) };
         let features: Vec<Vec<f32>> =
@@ -518,7 +525,7 @@ fn window_offers_and_loads_heads() {
     let root = tempfile::tempdir().unwrap();
     tiny_heads::target().write(root.path(), "target");
     Tiny::default().write(root.path(), "other");
-    let (eagle, medusa) = (Format::Eagle3.write(root.path()), Format::Medusa.write(root.path()));
+    let (eagle, medusa) = (HeadFormat::Eagle3.write(root.path()), HeadFormat::Medusa.write(root.path()));
     let app = crate::support::app::app(root.path());
     let heads = app.draft_offers("target", None).unwrap().heads;
     let names: Vec<_> = heads.iter().map(|head| (&head.name[..], &head.kind[..])).collect();
@@ -557,9 +564,9 @@ fn heads_among_the_models_are_found_by_name() {
     std::fs::create_dir_all(&owner).unwrap();
     let none = hunch_library::resolve_head(Path::new("eagle3"), &places).unwrap_err().to_string();
     assert!(none.contains("put the folder into"), "{none}");
-    let medusa = Format::Medusa.write(&places.models);
-    let eagle = Format::Eagle3.write(&owner);
-    let gguf = Format::LlamaCpp.write(&places.models);
+    let medusa = HeadFormat::Medusa.write(&places.models);
+    let eagle = HeadFormat::Eagle3.write(&owner);
+    let gguf = HeadFormat::LlamaCpp.write(&places.models);
     let target = tiny_heads::target().write(&places.models, "target.gguf");
     std::fs::create_dir(places.models.join("empty")).unwrap();
     let found = hunch_library::heads(&places, &hunch_library::scan(&places).models);
@@ -571,7 +578,7 @@ fn heads_among_the_models_are_found_by_name() {
     assert_eq!(resolve(medusa.to_str().unwrap()).unwrap(), medusa);
     let error = resolve("another").unwrap_err().to_string();
     assert!(error.contains("one of these names: eagle3, llama-cpp, medusa"), "{error}");
-    Format::Eagle3.write(&places.models);
+    HeadFormat::Eagle3.write(&places.models);
     assert!(resolve("eagle3").unwrap_err().to_string().contains("2 heads are called"));
     assert!(open(&gguf, &target).is_ok());
 }

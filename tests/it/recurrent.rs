@@ -21,7 +21,7 @@ use crate::support::cpu;
 use hunch_testing::gguf_writer::GgufWriter;
 use hunch_testing::idle_gpu::IdleGpu;
 use hunch_testing::tiny::{CONVOLUTIONS, DELTA_NET, DELTA_NETS, DeltaNetSizes, Tiny, further, tokens};
-use hunch_testing::tiny_heads::{self, Format};
+use hunch_testing::tiny_heads::{self, HeadFormat};
 
 fn load(tiny: Tiny) -> Decoder {
     let folder = tempfile::tempdir().unwrap();
@@ -47,7 +47,7 @@ fn every_method_keeps_the_text_of(architecture: &'static str) {
     let draft = Tiny { layers: 2, seed: 5, ..target }.write(folder.path(), "draft");
     let plan = LoadPlan {
         draft: Some(draft),
-        head: Some(Format::Medusa.write(folder.path())),
+        head: Some(HeadFormat::Medusa.write(folder.path())),
         ..LoadPlan::of(&target.write(folder.path(), "target"))
     };
     let mut models = Models::load_by(&plan, &cpu()).unwrap();

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use hunch::generate::{GenerationPlan, Models};
-use hunch::serve::{Limits, ServerConfig, listen};
+use hunch::serve::{ConnectionLimits, ServerConfig, listen};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
 use hunch_core::rule::AcceptanceRule;
@@ -50,7 +50,7 @@ pub(super) fn config() -> ServerConfig {
         sampling: SamplingParams::greedy(),
         ..GenerationPlan::default()
     };
-    let limits = Limits { grace: Duration::from_millis(200), ..Limits::default() };
+    let limits = ConnectionLimits { grace: Duration::from_millis(200), ..ConnectionLimits::default() };
     ServerConfig {
         address: ([127, 0, 0, 1], 0).into(),
         model: "tiny".into(),

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use hunch::serve::{Limits, ServerConfig, listen};
+use hunch::serve::{ConnectionLimits, ServerConfig, listen};
 use hunch_core::method::Method;
 use hunch_error::Error;
 use rand::{Rng, SeedableRng};
@@ -256,7 +256,7 @@ fn closed_connection_frees_the_engine() {
 /// Clients and proxies give up on a response without a header, however long the queue is.
 #[test]
 fn a_stream_begins_while_its_answer_waits() {
-    let limits = Limits { stream_begins: Duration::from_millis(50), ..Limits::default() };
+    let limits = ConnectionLimits { stream_begins: Duration::from_millis(50), ..ConnectionLimits::default() };
     let server = serve(LONG, ServerConfig { limits, ..config() });
     let open = |body: &Value| {
         let mut connection = http::connect(server.address);
@@ -415,7 +415,7 @@ fn many_connections_with_random_cancels_leave_nothing_behind() {
 
 #[test]
 fn drops_clients_that_stall() {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         body_bytes: 1 << 20,
         body_time: Duration::from_millis(200),
         header_time: Duration::from_millis(200),

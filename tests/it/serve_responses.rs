@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hunch::serve::{Limits, ServerConfig};
+use hunch::serve::{ConnectionLimits, ServerConfig};
 use serde_json::{Map, Value, json};
 
 use crate::serve::{CHAT, JSON, LONG, RUNNING, Running, chat, config, serve, serve_model, wait_for};
@@ -516,7 +516,7 @@ fn refuses_what_it_does_not_support_with_a_remedy() {
 /// A stream begins after a while, even if its answer waits. A failure is an event then.
 #[test]
 fn a_failure_after_the_header_is_an_event_of_the_response() {
-    let limits = Limits { stream_begins: Duration::from_millis(50), ..config().limits };
+    let limits = ConnectionLimits { stream_begins: Duration::from_millis(50), ..config().limits };
     let mut server = serve(LONG, ServerConfig { limits, ..config() });
     let open = |fields: &Value| {
         let mut connection = http::connect(server.address);

@@ -17,7 +17,7 @@ use hunch_core::theory::{ChiSquare, chi_square_tail, goodness_of_fit};
 use hunch_core::token::TokenId;
 
 use crate::methods::{Loaded, target};
-use hunch_testing::tiny_heads::Format;
+use hunch_testing::tiny_heads::HeadFormat;
 
 /// Answers of a method: enough to find [`BIAS`] with probability [`POWER`], which a test checks.
 const ANSWERS: u64 = 300;
@@ -250,7 +250,7 @@ fn few_choices() -> SamplingParams {
 
 /// Loads a target with drafts of all kinds. Returns the prompt too.
 fn load() -> (Loaded, Vec<TokenId>) {
-    let mut loaded = Loaded::with_close_drafts(target(2), Format::Medusa);
+    let mut loaded = Loaded::with_close_drafts(target(2), HeadFormat::Medusa);
     let ids = |text: &str| loaded.models.prompt_ids(&Prompt::Raw(text.into())).unwrap();
     let (prompt, script) = (ids(PROMPT), ids(SCRIPT.0));
     loaded.models.set_synthetic_script(script, SCRIPT.1).unwrap();

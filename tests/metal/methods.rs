@@ -19,7 +19,7 @@ use hunch_model::device::DraftDevice;
 use crate::support::tested_gpu;
 use hunch_testing::simulator::Simulator;
 use hunch_testing::tiny::Tiny;
-use hunch_testing::tiny_heads::{self, Format};
+use hunch_testing::tiny_heads::{self, HeadFormat};
 
 /// Acceptance rate of the method that drafts from a script.
 const SCRIPTED: f64 = 0.7;
@@ -36,16 +36,16 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Loads a target with a head of this format, or with the MTP layer in its file. Draft model and low-bit copy are
     /// smaller than the target.
-    fn new(target: Tiny, head: Option<Format>) -> Self {
+    fn new(target: Tiny, head: Option<HeadFormat>) -> Self {
         Self::with_draft(target, Tiny { seed: 5, ..small(target) }, head)
     }
 
     /// Loads a target whose draft model has its weights, with fewer bits.
-    pub(crate) fn with_close_drafts(target: Tiny, head: Format) -> Self {
+    pub(crate) fn with_close_drafts(target: Tiny, head: HeadFormat) -> Self {
         Self::with_draft(target, Tiny { dtype: GgmlDType::Q2K, ..target }, Some(head))
     }
 
-    fn with_draft(target: Tiny, draft: Tiny, head: Option<Format>) -> Self {
+    fn with_draft(target: Tiny, draft: Tiny, head: Option<HeadFormat>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let simulator = Simulator::start();
         let compute = tested_gpu(&simulator);
@@ -130,7 +130,7 @@ fn assert_all(checks: Vec<ProofCheck>) {
 #[test]
 fn every_method_waits_twice_in_a_round_at_most() {
     // This head reads three layers of the target, and all rows.
-    let mut loaded = Loaded::new(target(8), Some(Format::Normed));
+    let mut loaded = Loaded::new(target(8), Some(HeadFormat::Normed));
     let prompt = loaded.prompt();
     // Penalties are missing from the guess of the device.
     let filtered = SamplingParams { repeat_penalty: 1.1, ..SamplingParams::default() };
@@ -149,14 +149,14 @@ fn every_method_waits_twice_in_a_round_at_most() {
 
 #[test]
 fn proof_of_greedy_text_and_of_rows_passes_for_every_method() {
-    proof_of_greedy_text_and_of_rows_passes(target(2), Some(Format::Medusa));
+    proof_of_greedy_text_and_of_rows_passes(target(2), Some(HeadFormat::Medusa));
 }
 
 #[test]
 fn proof_of_greedy_text_and_of_rows_passes_with_gated_delta_nets() {
     proof_of_greedy_text_and_of_rows_passes(
         Tiny { architecture: "qwen35", ..target(4) },
-        Some(Format::Medusa),
+        Some(HeadFormat::Medusa),
     );
 }
 
@@ -166,7 +166,7 @@ fn proof_of_greedy_text_and_of_rows_passes_with_the_layer_of_the_target() {
     proof_of_greedy_text_and_of_rows_passes(Tiny { architecture: "qwen35", mtp: 1, ..target(2) }, None);
 }
 
-fn proof_of_greedy_text_and_of_rows_passes(target: Tiny, head: Option<Format>) {
+fn proof_of_greedy_text_and_of_rows_passes(target: Tiny, head: Option<HeadFormat>) {
     let mut loaded = Loaded::new(target, head);
     assert_all(proof::row_invariance(&mut loaded.models).unwrap());
     let methods = loaded.proved_methods();
@@ -191,7 +191,7 @@ fn proof_of_greedy_text_and_of_rows_passes(target: Tiny, head: Option<Format>) {
 /// stated power.
 #[test]
 fn proof_of_the_distribution_passes_for_every_method() {
-    let mut loaded = Loaded::new(target(1), Some(Format::Medusa));
+    let mut loaded = Loaded::new(target(1), Some(HeadFormat::Medusa));
     let methods = loaded.proved_methods();
     let plan = ProofPlan { samples: 20, prompts: 1, ..ProofPlan::of(methods) };
     assert_all(proof::token_distribution(&mut loaded.models, &plan).unwrap());

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use hunch_kernels::matmul::{Input, Product, multiply};
+use hunch_kernels::matmul::{Product, ProductInput, multiply};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{MatrixSource, Threads, WeightMatrix, WeightType, use_level};
 
@@ -49,7 +49,7 @@ fn main() {
                 let mut quantised = QuantisedRows::default();
                 quantised.fill(&threads, x);
                 let product = Product { matrix, bias: None, out: &mut out[..rows * n], add: false };
-                multiply(&threads, Input { x, quantised: &quantised }, &mut [product]);
+                multiply(&threads, ProductInput { x, quantised: &quantised }, &mut [product]);
                 *best = best.min(started.elapsed().as_secs_f64() * 1e3);
             }
         }

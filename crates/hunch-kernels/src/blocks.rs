@@ -12,14 +12,14 @@ use super::packed::BlockShape;
 /// Unpacked weights of one step.
 ///
 /// The codes of run `r` begin at index `4 * CHUNKS * r`, with four vectors for each 16 weights.
-pub(super) struct Step<I: Isa> {
+pub(super) struct UnpackedStep<I: Isa> {
     pub(super) codes: [I::Bytes; 16],
     pub(super) scale: [I::Floats; 4],
     pub(super) min: [I::Floats; 4],
 }
 
 /// Quantised block format.
-pub(super) trait Format {
+pub(super) trait BlockFormat {
     /// Weights per block.
     const BLOCK: usize;
     /// Layout of a block in the file.
@@ -52,7 +52,7 @@ pub(super) trait Format {
     ///
     /// # Safety
     /// See [`Isa`]. `block` must be the packed block that `header` was read from.
-    unsafe fn step<I: Isa>(header: &Self::Header<I>, block: *const u8, step: usize) -> Step<I>;
+    unsafe fn step<I: Isa>(header: &Self::Header<I>, block: *const u8, step: usize) -> UnpackedStep<I>;
 }
 
 /// Loads word `index` of each row of a packed block.
@@ -103,11 +103,11 @@ unsafe fn one_run<I: Isa>(
     high: [I::Bytes; 4],
     scale: I::Floats,
     min: I::Floats,
-) -> Step<I> {
+) -> UnpackedStep<I> {
     let mut codes = [low[0]; 16];
     codes[..4].copy_from_slice(&low);
     codes[4..8].copy_from_slice(&high);
-    Step { codes, scale: [scale; 4], min: [min; 4] }
+    UnpackedStep { codes, scale: [scale; 4], min: [min; 4] }
 }
 
 /// Reads scale and minimum from the two halves of the first word of a block.
@@ -133,7 +133,7 @@ macro_rules! block_of_32 {
     ($name:ident, $bytes:literal bytes, half $half:expr, offset $offset:expr, minima $minima:literal,
      full $full:literal, $(unsigned $unsigned:literal,)? |$isa:ident, $block:ident| $codes:expr, $scale:expr) => {
         pub(super) struct $name;
-        impl Format for $name {
+        impl BlockFormat for $name {
             const BLOCK: usize = 32;
             const SHAPE: BlockShape = BlockShape { bytes: $bytes, lone_half: $half };
             const STEPS: usize = 1;
@@ -152,7 +152,7 @@ macro_rules! block_of_32 {
             #[inline(always)]
             unsafe fn header<I: Isa>(_block: *const u8) {}
             #[inline(always)]
-            unsafe fn step<$isa: Isa>(_: &(), $block: *const u8, _step: usize) -> Step<$isa> {
+            unsafe fn step<$isa: Isa>(_: &(), $block: *const u8, _step: usize) -> UnpackedStep<$isa> {
                 // SAFETY: guaranteed by the caller.
                 unsafe {
                     let (low, high) = $codes;
@@ -253,14 +253,14 @@ unsafe fn k_step<I: Isa>(
     step: usize,
     first: ([I::Bytes; 4], [I::Bytes; 4]),
     second: ([I::Bytes; 4], [I::Bytes; 4]),
-) -> Step<I> {
+) -> UnpackedStep<I> {
     let mut codes = [first.0[0]; 16];
     codes[..4].copy_from_slice(&first.0);
     codes[4..8].copy_from_slice(&second.0);
     codes[8..12].copy_from_slice(&first.1);
     codes[12..].copy_from_slice(&second.1);
     let (scale, min) = (&header.scale, &header.min);
-    Step {
+    UnpackedStep {
         codes,
         scale: [scale[2 * step], scale[2 * step + 1], scale[0], scale[0]],
         min: [min[2 * step], min[2 * step + 1], min[0], min[0]],
@@ -271,7 +271,7 @@ unsafe fn k_step<I: Isa>(
 macro_rules! k_block {
     ($name:ident, $bytes:literal bytes, $sixteens:ident) => {
         pub(super) struct $name;
-        impl Format for $name {
+        impl BlockFormat for $name {
             const BLOCK: usize = 256;
             const SHAPE: BlockShape = BlockShape { bytes: $bytes, lone_half: None };
             const STEPS: usize = 4;
@@ -292,7 +292,7 @@ macro_rules! k_block {
                 unsafe { k_scales::<I>(block) }
             }
             #[inline(always)]
-            unsafe fn step<I: Isa>(header: &KScales<I>, block: *const u8, step: usize) -> Step<I> {
+            unsafe fn step<I: Isa>(header: &KScales<I>, block: *const u8, step: usize) -> UnpackedStep<I> {
                 // SAFETY: guaranteed by the caller.
                 unsafe {
                     let first = $sixteens::<I>(block, step, 0);
@@ -331,7 +331,7 @@ unsafe fn q5k_sixteens<I: Isa>(block: *const u8, step: usize, half: usize) -> ([
 }
 
 pub(super) struct Q6K;
-impl Format for Q6K {
+impl BlockFormat for Q6K {
     const BLOCK: usize = 256;
     const SHAPE: BlockShape = BlockShape { bytes: 210, lone_half: Some(208) };
     const STEPS: usize = 4;
@@ -360,7 +360,7 @@ impl Format for Q6K {
         }
     }
     #[inline(always)]
-    unsafe fn step<I: Isa>(header: &[I::Floats; 16], block: *const u8, step: usize) -> Step<I> {
+    unsafe fn step<I: Isa>(header: &[I::Floats; 16], block: *const u8, step: usize) -> UnpackedStep<I> {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let (side, half) = (step / 2, step % 2);
@@ -377,7 +377,7 @@ impl Format for Q6K {
             }
             let of = 8 * side + half;
             let scale = [header[of], header[of + 2], header[of + 4], header[of + 6]];
-            Step { codes, scale, min: scale }
+            UnpackedStep { codes, scale, min: scale }
         }
     }
 }
@@ -389,7 +389,7 @@ pub(super) struct Q2KHeader<I: Isa> {
 }
 
 pub(super) struct Q2K;
-impl Format for Q2K {
+impl BlockFormat for Q2K {
     const BLOCK: usize = 256;
     const SHAPE: BlockShape = BlockShape { bytes: 84, lone_half: None };
     const STEPS: usize = 4;
@@ -421,7 +421,7 @@ impl Format for Q2K {
         }
     }
     #[inline(always)]
-    unsafe fn step<I: Isa>(header: &Q2KHeader<I>, block: *const u8, step: usize) -> Step<I> {
+    unsafe fn step<I: Isa>(header: &Q2KHeader<I>, block: *const u8, step: usize) -> UnpackedStep<I> {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let (side, half) = (step / 2, step % 2);
@@ -436,7 +436,7 @@ impl Format for Q2K {
             }
             let of = 8 * side + half;
             let (scale, min) = (&header.scale, &header.min);
-            Step {
+            UnpackedStep {
                 codes,
                 scale: [scale[of], scale[of + 2], scale[of + 4], scale[of + 6]],
                 min: [min[of], min[of + 2], min[of + 4], min[of + 6]],

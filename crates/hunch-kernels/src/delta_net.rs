@@ -164,7 +164,7 @@ pub fn delta_net(
             let mixed = &mixed[index * shape.channels()..][..shape.channels()];
             let own = pass.seen[(index + 1) * shape.positions - 1];
             let gates = &pass.inputs[own * shape.row() + shape.channels()..][..2 * value_heads];
-            let step = Step {
+            let step = DeltaStep {
                 q: &mixed[q..q + d],
                 k: &mixed[k..k + d],
                 v: &mixed[v..v + COLUMNS],
@@ -220,7 +220,7 @@ fn convolve(threads: &Threads, shape: DeltaShape, pass: DeltaPass<'_>, mixed: &m
 }
 
 /// Input of a node for some columns of a head.
-struct Step<'a> {
+struct DeltaStep<'a> {
     /// Query and key, as wide as a head.
     q: &'a [f32],
     k: &'a [f32],
@@ -232,7 +232,7 @@ struct Step<'a> {
 
 widened! {
     /// Moves columns of a state on, `[key, COLUMNS]`, and writes their output.
-    fn advance(state: &mut [f32], step: &Step<'_>, out: &mut [f32]) {
+    fn advance(state: &mut [f32], step: &DeltaStep<'_>, out: &mut [f32]) {
         let change = changes(state, step);
         let mut sums = [0f32; COLUMNS];
         for ((row, k), q) in state.chunks_exact_mut(COLUMNS).zip(step.k).zip(step.q) {
@@ -247,7 +247,7 @@ widened! {
 
 widened! {
     /// Moves columns of a state on as [`advance`], with the same bits and without output.
-    fn update(state: &mut [f32], step: &Step<'_>) {
+    fn update(state: &mut [f32], step: &DeltaStep<'_>) {
         let change = changes(state, step);
         for (row, k) in state.chunks_exact_mut(COLUMNS).zip(step.k) {
             for (value, change) in row.iter_mut().zip(&change) {
@@ -259,7 +259,7 @@ widened! {
 
 /// Applies the decay, and returns what the node changes at its key.
 #[inline(always)]
-fn changes(state: &mut [f32], step: &Step<'_>) -> [f32; COLUMNS] {
+fn changes(state: &mut [f32], step: &DeltaStep<'_>) -> [f32; COLUMNS] {
     let mut seen = [0f32; COLUMNS];
     for (row, k) in state.chunks_exact_mut(COLUMNS).zip(step.k) {
         for (value, seen) in row.iter_mut().zip(&mut seen) {

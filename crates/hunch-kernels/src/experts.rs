@@ -5,7 +5,7 @@
 //! on the other rows. The choice of experts does not belong here.
 
 use super::isa::{Level, MAX_GROUP};
-use super::matmul::{ActivationRows, Input, MatrixSource, WeightMatrix, split};
+use super::matmul::{ActivationRows, MatrixSource, ProductInput, WeightMatrix, split};
 use super::product::stack_kernel;
 use super::quantise::QuantisedRows;
 use super::repack::Kept;
@@ -175,7 +175,7 @@ impl ExpertInput {
         &mut self,
         entries: &ExpertEntries,
         used: usize,
-        from: Input<'_>,
+        from: ProductInput<'_>,
         stacks: (&ExpertStack, &ExpertStack),
     ) {
         let k = stacks.0.matrix.k;
@@ -369,7 +369,7 @@ mod tests {
         all.fill(threads, x);
         let (mut entries, mut input) = (ExpertEntries::default(), ExpertInput::default());
         entries.fill(chosen);
-        input.gather(&entries, USED, Input { x, quantised: &all }, (stack, stack));
+        input.gather(&entries, USED, ProductInput { x, quantised: &all }, (stack, stack));
         let rows = ExpertRows { entries: &entries, x: &input.x, quantised: &input.quantised };
         let mut out = vec![0.0; entries.len() * stack.rows()];
         multiply_experts(threads, rows, stack, &mut out);
@@ -407,7 +407,7 @@ mod tests {
                         out: &mut out,
                         add: false,
                     };
-                    multiply(&threads, Input { x: row, quantised: &quantised }, &mut [product]);
+                    multiply(&threads, ProductInput { x: row, quantised: &quantised }, &mut [product]);
                     assert_eq!(together[choice * N..][..N], out, "{dtype:?} {level:?} choice {choice}");
                 }
             }
@@ -434,7 +434,7 @@ mod tests {
         assert_eq!((entries.len(), entries.distinct()), (4, 3));
         let quantised = QuantisedRows::default();
         let mut input = ExpertInput::default();
-        input.gather(&entries, USED, Input { x: &x, quantised: &quantised }, (&gate, &up));
+        input.gather(&entries, USED, ProductInput { x: &x, quantised: &quantised }, (&gate, &up));
         let rows = ExpertRows { entries: &entries, x: &input.x, quantised: &input.quantised };
         let mut out = vec![0.0; 4 * N];
         multiply_gated_experts(&threads, rows, (&gate, &up), gated_silu, &mut out);

@@ -202,7 +202,7 @@ impl WeightMatrix {
         }
     }
 
-    fn check(&self, input: Input<'_>, out: usize) {
+    fn check(&self, input: ProductInput<'_>, out: usize) {
         assert!(input.x.len().is_multiple_of(self.k), "x must consist of rows of k values");
         let quantised = input.quantised.blocks().len() * BLOCK;
         assert!(!self.wants_quantised() || quantised == input.x.len(), "the quantised rows must match x");
@@ -227,14 +227,14 @@ pub struct MatrixSource<'a> {
 
 /// Input rows of a product, as f32 and quantised.
 #[derive(Clone, Copy)]
-pub struct Input<'a> {
+pub struct ProductInput<'a> {
     /// Activations, `[m, k]`.
     pub x: &'a [f32],
     /// Quantised rows of `x`. May be empty if no matrix [needs them](WeightMatrix::wants_quantised).
     pub quantised: &'a QuantisedRows,
 }
 
-impl<'a> Input<'a> {
+impl<'a> ProductInput<'a> {
     /// Returns the rows for a matrix of width `k`.
     fn rows(self, k: usize) -> ActivationRows<'a> {
         ActivationRows { x: self.x, blocks: self.quantised.blocks(), count: self.x.len() / k }
@@ -268,7 +268,7 @@ pub struct Product<'a> {
 ///
 /// # Panics
 /// If the sizes do not match.
-pub fn multiply(threads: &Threads, input: Input<'_>, products: &mut [Product<'_>]) {
+pub fn multiply(threads: &Threads, input: ProductInput<'_>, products: &mut [Product<'_>]) {
     let mut parts = Vec::with_capacity(products.len());
     let mut groups = 0;
     for product in products {
@@ -310,7 +310,7 @@ pub const BLOCK_ROWS: usize = 16;
 /// If the sizes do not match or `blocks` is not strictly ascending.
 pub fn multiply_blocks(
     threads: &Threads,
-    input: Input<'_>,
+    input: ProductInput<'_>,
     matrix: &WeightMatrix,
     blocks: &[u32],
     out: &mut [f32],
@@ -342,7 +342,7 @@ pub fn multiply_blocks(
 /// If the sizes do not match.
 pub fn multiply_gated(
     threads: &Threads,
-    input: Input<'_>,
+    input: ProductInput<'_>,
     gate: &WeightMatrix,
     up: &WeightMatrix,
     activation: Activation,
@@ -490,7 +490,7 @@ mod tests {
         let quantised = quantise(&threads, x);
         let mut out = vec![0.0; x.len() / matrix.k * matrix.n];
         let product = Product { matrix, bias: None, out: &mut out, add: false };
-        multiply(&threads, Input { x, quantised: &quantised }, &mut [product]);
+        multiply(&threads, ProductInput { x, quantised: &quantised }, &mut [product]);
         out
     }
 
@@ -604,7 +604,7 @@ mod tests {
         let bias = noise(37, 8);
         let threads = Threads::new(3).unwrap();
         let quantised = quantise(&threads, &x);
-        let input = Input { x: &x, quantised: &quantised };
+        let input = ProductInput { x: &x, quantised: &quantised };
         multiply(
             &threads,
             input,
@@ -636,7 +636,13 @@ mod tests {
             let threads = Threads::new(2).unwrap();
             let quantised = quantise(&threads, &x);
             let mut some = vec![f32::NEG_INFINITY; all.len()];
-            multiply_blocks(&threads, Input { x: &x, quantised: &quantised }, &matrix, &[1, 4], &mut some);
+            multiply_blocks(
+                &threads,
+                ProductInput { x: &x, quantised: &quantised },
+                &matrix,
+                &[1, 4],
+                &mut some,
+            );
             for (i, (some, all)) in some.iter().zip(&all).enumerate() {
                 let selected = (16..32).contains(&(i % 70)) || i % 70 >= 64;
                 assert_eq!(*some, if selected { *all } else { f32::NEG_INFINITY }, "{level:?} {i}");

@@ -6,7 +6,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::blocks::{self, Format};
+use super::blocks::{self, BlockFormat};
 use super::isa::{Isa, Level, Scalar};
 use super::packed::BlockShape;
 use super::quantise::{ActivationBlock, BLOCK};
@@ -76,7 +76,7 @@ pub(super) fn stack_kernel(dtype: WeightType, level: Level) -> Option<(Quantised
     }
 }
 
-fn kernel<F: Format>(level: Level) -> (QuantisedKernel, BlockShape) {
+fn kernel<F: BlockFormat>(level: Level) -> (QuantisedKernel, BlockShape) {
     let kernel: QuantisedKernel = match level {
         Level::Scalar => multiply_group::<F, Scalar>,
         #[cfg(target_arch = "aarch64")]
@@ -98,16 +98,16 @@ mod arm {
     //! The generic kernel, compiled once per ARM extension.
 
     use super::super::isa::neon::{Neon, NeonI8mm};
-    use super::{Format, Job, Tile, multiply_group};
+    use super::{BlockFormat, Job, Tile, multiply_group};
 
     #[target_feature(enable = "neon,dotprod")]
-    pub(super) unsafe fn neon<F: Format>(job: &Job<'_>, out: &mut Tile) {
+    pub(super) unsafe fn neon<F: BlockFormat>(job: &Job<'_>, out: &mut Tile) {
         // SAFETY: guaranteed by the caller.
         unsafe { multiply_group::<F, Neon>(job, out) }
     }
 
     #[target_feature(enable = "neon,dotprod,i8mm")]
-    pub(super) unsafe fn neon_i8mm<F: Format>(job: &Job<'_>, out: &mut Tile) {
+    pub(super) unsafe fn neon_i8mm<F: BlockFormat>(job: &Job<'_>, out: &mut Tile) {
         // SAFETY: guaranteed by the caller.
         unsafe { multiply_group::<F, NeonI8mm>(job, out) }
     }
@@ -118,22 +118,22 @@ mod x86 {
     //! The generic kernel, compiled once per x86 extension.
 
     use super::super::isa::x86::{Avx2, Avx512, AvxVnni};
-    use super::{Format, Job, Tile, multiply_group};
+    use super::{BlockFormat, Job, Tile, multiply_group};
 
     #[target_feature(enable = "avx2,fma,f16c")]
-    pub(super) unsafe fn avx2<F: Format>(job: &Job<'_>, out: &mut Tile) {
+    pub(super) unsafe fn avx2<F: BlockFormat>(job: &Job<'_>, out: &mut Tile) {
         // SAFETY: guaranteed by the caller.
         unsafe { multiply_group::<F, Avx2>(job, out) }
     }
 
     #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-    pub(super) unsafe fn avx_vnni<F: Format>(job: &Job<'_>, out: &mut Tile) {
+    pub(super) unsafe fn avx_vnni<F: BlockFormat>(job: &Job<'_>, out: &mut Tile) {
         // SAFETY: guaranteed by the caller.
         unsafe { multiply_group::<F, AvxVnni>(job, out) }
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-    pub(super) unsafe fn avx512<F: Format>(job: &Job<'_>, out: &mut Tile) {
+    pub(super) unsafe fn avx512<F: BlockFormat>(job: &Job<'_>, out: &mut Tile) {
         // SAFETY: guaranteed by the caller.
         unsafe { multiply_group::<F, Avx512>(job, out) }
     }
@@ -146,7 +146,7 @@ mod x86 {
 /// # Safety
 /// See [`QuantisedKernel`].
 #[inline(always)]
-unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
+unsafe fn multiply_group<F: BlockFormat, I: Isa>(job: &Job<'_>, out: &mut Tile) {
     let blocks = job.per_row * BLOCK / F::BLOCK;
     let m = job.activations.len() / job.per_row;
     assert!(m <= TILE, "a job must have at most {TILE} activation rows");
@@ -198,8 +198,8 @@ unsafe fn multiply_group<F: Format, I: Isa>(job: &Job<'_>, out: &mut Tile) {
 /// # Safety
 /// See [`QuantisedKernel`]. `row` must point to the activations of a whole weight block.
 #[inline(always)]
-unsafe fn multiply_step<F: Format, I: Isa>(
-    weights: &blocks::Step<I>,
+unsafe fn multiply_step<F: BlockFormat, I: Isa>(
+    weights: &blocks::UnpackedStep<I>,
     row: *const ActivationBlock,
     step: usize,
     mut sum: I::Floats,
@@ -230,8 +230,8 @@ unsafe fn multiply_step<F: Format, I: Isa>(
 /// # Safety
 /// See [`multiply_step`].
 #[inline(always)]
-unsafe fn multiply_step_pair<F: Format, I: Isa>(
-    weights: &blocks::Step<I>,
+unsafe fn multiply_step_pair<F: BlockFormat, I: Isa>(
+    weights: &blocks::UnpackedStep<I>,
     rows: [*const ActivationBlock; 2],
     step: usize,
     mut sums: [I::Floats; 2],
@@ -259,7 +259,7 @@ unsafe fn multiply_step_pair<F: Format, I: Isa>(
 /// # Safety
 /// See [`Isa`].
 #[inline(always)]
-unsafe fn offset<F: Format, I: Isa>(a: &ActivationBlock, k: usize) -> I::Ints {
+unsafe fn offset<F: BlockFormat, I: Isa>(a: &ActivationBlock, k: usize) -> I::Ints {
     // SAFETY: guaranteed by the caller.
     unsafe {
         match F::OFFSET {
@@ -284,8 +284,8 @@ fn half_of_codes(a: &ActivationBlock, at: usize) -> &[i8; 16] {
 /// # Safety
 /// See [`Isa`].
 #[inline(always)]
-unsafe fn finish_run<F: Format, I: Isa>(
-    weights: &blocks::Step<I>,
+unsafe fn finish_run<F: BlockFormat, I: Isa>(
+    weights: &blocks::UnpackedStep<I>,
     run: usize,
     (a, k): (&ActivationBlock, usize),
     dot: I::Ints,

@@ -3,7 +3,7 @@
 //!
 //! The layouts of the file are defined by ggml (ggml-common.h and ggml-quants.c of ggml-org/llama.cpp).
 
-use super::blocks::{Affine8, Format, Q2K, Q4_0};
+use super::blocks::{Affine8, BlockFormat, Q2K, Q4_0};
 use super::grids;
 use super::packed::BlockShape;
 use super::tables::{Fp4, Iq1, Iq2, Iq3S, Iq3Xxs, Iq4, Q3, Table16, Table32, Table256, TableFormat, Values};

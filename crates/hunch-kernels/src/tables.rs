@@ -4,7 +4,7 @@
 //! file is denser, `repack` converts its blocks at load, without changing a weight. Layouts and unpacking
 //! for kernels live here. Layouts of the file belong to `repack`.
 
-use super::blocks::{Format, Step, chunk, lone_half, nibbles, word};
+use super::blocks::{BlockFormat, UnpackedStep, chunk, lone_half, nibbles, word};
 use super::isa::Isa;
 use super::packed::BlockShape;
 
@@ -112,8 +112,8 @@ unsafe fn looked_up<V: Values, I: Isa>(packed: [I::Bytes; 4], out: &mut [I::Byte
 }
 
 /// A format in memory that scalar code can read too.
-pub(super) trait TableFormat: Format {
-    /// Computes the weights of one block. `out` has [`Format::BLOCK`] values.
+pub(super) trait TableFormat: BlockFormat {
+    /// Computes the weights of one block. `out` has [`BlockFormat::BLOCK`] values.
     fn dequantise(block: &[u8], out: &mut [f32]);
 }
 
@@ -136,7 +136,7 @@ fn half_at(block: &[u8], at: usize) -> f32 {
 /// The scale, then nibbles: the low ones are weights 0 to 15, the high ones 16 to 31.
 pub(super) struct Table32<V, const HALF: bool>(V);
 
-impl<V: Values, const HALF: bool> Format for Table32<V, HALF> {
+impl<V: Values, const HALF: bool> BlockFormat for Table32<V, HALF> {
     const BLOCK: usize = 32;
     const SHAPE: BlockShape = BlockShape { bytes: 18, lone_half: Some(0) };
     const STEPS: usize = 1;
@@ -154,7 +154,7 @@ impl<V: Values, const HALF: bool> Format for Table32<V, HALF> {
     #[inline(always)]
     unsafe fn header<I: Isa>(_block: *const u8) {}
     #[inline(always)]
-    unsafe fn step<I: Isa>(_: &(), block: *const u8, _step: usize) -> Step<I> {
+    unsafe fn step<I: Isa>(_: &(), block: *const u8, _step: usize) -> UnpackedStep<I> {
         // SAFETY: guaranteed by the caller. The scales follow the four words.
         unsafe {
             let packed = chunk::<I>(block, 0);
@@ -165,7 +165,7 @@ impl<V: Values, const HALF: bool> Format for Table32<V, HALF> {
             } else {
                 I::upper_halves(block.wrapping_add(4 * I::ROWS * 4))
             };
-            Step { codes, scale: [scale; 4], min: [scale; 4] }
+            UnpackedStep { codes, scale: [scale; 4], min: [scale; 4] }
         }
     }
 }
@@ -184,7 +184,7 @@ impl<V: Values, const HALF: bool> TableFormat for Table32<V, HALF> {
 /// 32 weights with two scales in half precision, one for each 16 weights. Nibbles as in [`Table32`].
 pub(super) struct Table16<V>(V);
 
-impl<V: Values> Format for Table16<V> {
+impl<V: Values> BlockFormat for Table16<V> {
     const BLOCK: usize = 32;
     const SHAPE: BlockShape = BlockShape { bytes: 20, lone_half: None };
     const STEPS: usize = 1;
@@ -202,7 +202,7 @@ impl<V: Values> Format for Table16<V> {
     #[inline(always)]
     unsafe fn header<I: Isa>(_block: *const u8) {}
     #[inline(always)]
-    unsafe fn step<I: Isa>(_: &(), block: *const u8, _step: usize) -> Step<I> {
+    unsafe fn step<I: Isa>(_: &(), block: *const u8, _step: usize) -> UnpackedStep<I> {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let halves = word::<I>(block, 0);
@@ -211,7 +211,7 @@ impl<V: Values> Format for Table16<V> {
             looked_up::<V, I>(packed, &mut codes[..8]);
             let (first, second) = (I::low_half(halves), I::high_half(halves));
             let scale = [first, second, first, second];
-            Step { codes, scale, min: scale }
+            UnpackedStep { codes, scale, min: scale }
         }
     }
 }
@@ -227,7 +227,7 @@ impl<V: Values> TableFormat for Table16<V> {
 /// 16 bytes of nibbles for each 32 weights as in [`Table32`], then the scales, then the factor.
 pub(super) struct Table256<V, const RUN: usize>(V);
 
-impl<V: Values, const RUN: usize> Format for Table256<V, RUN> {
+impl<V: Values, const RUN: usize> BlockFormat for Table256<V, RUN> {
     const BLOCK: usize = 256;
     const SHAPE: BlockShape = BlockShape { bytes: 130 + 256 / RUN, lone_half: Some(128 + 256 / RUN) };
     const STEPS: usize = 4;
@@ -255,7 +255,7 @@ impl<V: Values, const RUN: usize> Format for Table256<V, RUN> {
         }
     }
     #[inline(always)]
-    unsafe fn step<I: Isa>(header: &[I::Floats; 16], block: *const u8, step: usize) -> Step<I> {
+    unsafe fn step<I: Isa>(header: &[I::Floats; 16], block: *const u8, step: usize) -> UnpackedStep<I> {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let (first, second) = (chunk::<I>(block, 8 * step), chunk::<I>(block, 8 * step + 4));
@@ -265,7 +265,7 @@ impl<V: Values, const RUN: usize> Format for Table256<V, RUN> {
             let of = Self::RUNS * step;
             let mut scale = [header[of]; 4];
             scale[..Self::RUNS].copy_from_slice(&header[of..of + Self::RUNS]);
-            Step { codes, scale, min: scale }
+            UnpackedStep { codes, scale, min: scale }
         }
     }
 }

@@ -42,7 +42,7 @@ pub struct Inspection {
 
 /// Content of a GGUF file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Content {
+pub(super) enum FileContent {
     /// A complete model.
     Model,
     /// Part of a model, or an accessory to one.
@@ -54,7 +54,7 @@ pub(super) enum Content {
 pub(super) struct FileReport {
     /// The list entry, with a problem if the file is unusable.
     pub(super) entry: ModelEntry,
-    pub(super) content: Content,
+    pub(super) content: FileContent,
     /// Header contents, if the model is usable.
     pub(super) inspection: Option<Inspection>,
     /// Set if the file could not be read. Another attempt may then succeed though the file is unchanged.
@@ -85,7 +85,7 @@ impl FileReport {
             is_default: false,
             problem: Some(problem),
         };
-        Self { entry, content: Content::Model, inspection: None, transient }
+        Self { entry, content: FileContent::Model, inspection: None, transient }
     }
 }
 
@@ -123,11 +123,11 @@ pub(super) fn examine(path: &Path) -> FileReport {
             // Other programs' folders are full of models for images and sound.
             let is_other = matches!(error, Error::UnsupportedModel { .. }) && !model_folder::is_mlx(path);
             let content =
-                if is_other && model_folder::is_part(path) { Content::Other } else { Content::Model };
+                if is_other && model_folder::is_part(path) { FileContent::Other } else { FileContent::Model };
             return FileReport { content, ..report };
         }
     };
-    let content = if non_model_kind(&gguf).is_some() { Content::Other } else { Content::Model };
+    let content = if non_model_kind(&gguf).is_some() { FileContent::Other } else { FileContent::Model };
     match inspection(path, &gguf) {
         Ok(inspection) => {
             let entry = inspection.entry.clone();

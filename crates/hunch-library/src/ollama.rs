@@ -33,7 +33,7 @@ struct ManifestLayer {
 
 /// Models found in the store.
 #[derive(Debug, Default)]
-pub(super) struct Store {
+pub(super) struct OllamaStore {
     /// Each model's file, by its name in Ollama.
     pub(super) models: Vec<(String, FileMeta)>,
     /// Reason for a skipped manifest, if there is one.
@@ -41,10 +41,10 @@ pub(super) struct Store {
 }
 
 /// Reads every manifest below `root`.
-pub(super) fn read(root: &Path) -> Store {
+pub(super) fn read(root: &Path) -> OllamaStore {
     let manifests = root.join("manifests");
     let walked = walk(&manifests, |_| true);
-    let mut store = Store { problem: walked.problem, ..Store::default() };
+    let mut store = OllamaStore { problem: walked.problem, ..OllamaStore::default() };
     for manifest in walked.files {
         let Some(name) = name(&manifest.path, &manifests) else { continue };
         // Models without a GGUF layer, such as cloud models, are skipped silently.

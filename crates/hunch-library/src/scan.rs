@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::candidates::{ModelCandidate, find_candidates};
 use super::header_cache::HeaderCache;
-use super::inspect::{Content, FileReport, Inspection, examine, listed_as};
+use super::inspect::{FileContent, FileReport, Inspection, examine, listed_as};
 use super::names::{DEFAULT_MODEL, is_default_name};
 use super::places::Places;
 use crate::types::{ModelEntry, ModelFolder, ModelSource};
@@ -46,7 +46,7 @@ pub fn scan(places: &Places) -> Scan {
     for (candidate, report) in found.candidates.iter().zip(reports.into_iter().flatten()) {
         let own = matches!(candidate.source, ModelSource::Hunch | ModelSource::Added);
         // In other programs' folders, files that are not models are hidden.
-        if report.content == Content::Model || own {
+        if report.content == FileContent::Model || own {
             folders[candidate.folder].models += 1;
             listed.push(listed_entry(candidate, report));
         }

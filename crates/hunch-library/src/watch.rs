@@ -67,12 +67,12 @@ impl LibraryWatch {
     /// # Errors
     /// If no thread can be started.
     pub fn start(places: Places, period: Duration, changed: impl FnMut() + Send + 'static) -> Result<Self> {
-        Self::over(move || Fingerprint::of(&places), period, changed)
+        Self::over(move || FolderFingerprint::of(&places), period, changed)
     }
 
     /// Like [`LibraryWatch::start`], with any source of fingerprints.
     fn over(
-        mut poll: impl FnMut() -> Fingerprint + Send + 'static,
+        mut poll: impl FnMut() -> FolderFingerprint + Send + 'static,
         period: Duration,
         mut changed: impl FnMut() + Send + 'static,
     ) -> Result<Self> {
@@ -119,14 +119,14 @@ impl Drop for LibraryWatch {
 
 /// Hashes of the files in the places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Fingerprint {
+struct FolderFingerprint {
     /// Hash of the file names.
     names: u64,
     /// Hash of names, sizes and modification times.
     contents: u64,
 }
 
-impl Fingerprint {
+impl FolderFingerprint {
     fn of(places: &Places) -> Self {
         let list = find_candidates(places);
         let (mut names, mut contents) = (DefaultHasher::new(), DefaultHasher::new());
@@ -147,19 +147,19 @@ impl Fingerprint {
 /// Decides when a change is reported.
 struct ChangeFilter {
     /// Last reported fingerprint.
-    reported: Fingerprint,
+    reported: FolderFingerprint,
     /// Last observed fingerprint.
-    seen: Fingerprint,
+    seen: FolderFingerprint,
 }
 
 impl ChangeFilter {
-    fn new(first: Fingerprint) -> Self {
+    fn new(first: FolderFingerprint) -> Self {
         Self { reported: first, seen: first }
     }
 
     /// Decides whether to report this fingerprint. A changed set of files is reported at once, changed
     /// contents once they are stable for one poll.
-    fn should_report(&mut self, now: Fingerprint) -> bool {
+    fn should_report(&mut self, now: FolderFingerprint) -> bool {
         let settled = now == self.seen;
         self.seen = now;
         let changed = now.names != self.reported.names || (settled && now.contents != self.reported.contents);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn reports_new_files_at_once_and_growing_files_when_stable() {
-        let print = |names, contents| Fingerprint { names, contents };
+        let print = |names, contents| FolderFingerprint { names, contents };
         let mut filter = ChangeFilter::new(print(1, 1));
         assert!(!filter.should_report(print(1, 1)));
         assert!(filter.should_report(print(2, 2)), "a file appeared");
@@ -198,25 +198,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let places = Places::only(folder.path().into());
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-        let empty = Fingerprint::of(&places);
+        let empty = FolderFingerprint::of(&places);
         write("notes.txt", "x");
-        assert_eq!(Fingerprint::of(&places), empty);
+        assert_eq!(FolderFingerprint::of(&places), empty);
         write("a.gguf", "x");
-        let one = Fingerprint::of(&places);
+        let one = FolderFingerprint::of(&places);
         assert_ne!(one.names, empty.names);
         write("a.gguf", "xy");
-        let grown = Fingerprint::of(&places);
+        let grown = FolderFingerprint::of(&places);
         assert_eq!(grown.names, one.names);
         assert_ne!(grown.contents, one.contents);
         std::fs::rename(folder.path().join("a.gguf"), folder.path().join("b.gguf")).unwrap();
-        assert_ne!(Fingerprint::of(&places).names, one.names);
+        assert_ne!(FolderFingerprint::of(&places).names, one.names);
     }
 
     #[test]
     fn unresponsive_folder_blocks_neither_start_nor_drop() {
         let (answer, answers) = channel();
         let (sender, changes) = channel();
-        let print = |names| Fingerprint { names, contents: 0 };
+        let print = |names| FolderFingerprint { names, contents: 0 };
         let poll = move || answers.recv().unwrap_or(print(0));
         // Returns although no poll has finished.
         let watch = LibraryWatch::over(poll, Duration::ZERO, move || {
@@ -242,7 +242,7 @@ mod tests {
         let seen = names.clone();
         let poll = move || {
             let _ = polled.send(());
-            Fingerprint { names: *seen.lock(), contents: 0 }
+            FolderFingerprint { names: *seen.lock(), contents: 0 }
         };
         let watch = LibraryWatch::over(poll, Duration::from_millis(1), move || {
             let _ = sender.send(());

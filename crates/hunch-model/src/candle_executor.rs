@@ -17,7 +17,7 @@ use crate::cache::convolution_states::ConvolutionPlan;
 use crate::cpu_executor::convolution::{ConvolutionInput, convolve};
 use crate::cpu_executor::delta_net::{DeltaProjections, DeltaSpace, DeltaWeights};
 use crate::device::Compute;
-use crate::executor::{Executor, LayerStep, Wanted};
+use crate::executor::{Executor, LayerStep, WantedResults};
 use crate::linear::Linear;
 use crate::rope::{PassAngles, Rope};
 use crate::spec::{
@@ -45,11 +45,11 @@ pub(crate) struct CandleExecutor {
     layer_embedding: Option<Arc<Embedding>>,
     rope: Arc<Rope>,
     cache: KvCache,
-    pass: Option<Pass>,
+    pass: Option<CandlePass>,
 }
 
 /// State of the current pass.
-struct Pass {
+struct CandlePass {
     mask: RowMask,
     /// Masks of the layers with a window, and of the others.
     biases: HashMap<Option<LayerWindow>, Option<Tensor>>,
@@ -303,7 +303,7 @@ impl Executor for CandleExecutor {
                 entry.insert(mask_bias(mask, layer.visible(), &self.device)?);
             }
         }
-        self.pass = Some(Pass {
+        self.pass = Some(CandlePass {
             mask: mask.clone(),
             biases,
             rotation,
@@ -336,14 +336,14 @@ impl Executor for CandleExecutor {
         }
     }
 
-    fn tap(&mut self, at: usize, _wanted: Wanted) -> Result<()> {
+    fn tap(&mut self, at: usize, _wanted: WantedResults) -> Result<()> {
         let pass = active(self.pass.as_mut())?;
         pass.taps.truncate(at);
         pass.taps.push(pass.x.clone());
         Ok(())
     }
 
-    fn results(&mut self, wanted: Wanted, _vocab_subset: Option<&VocabSubset>) -> Result<PassOutput> {
+    fn results(&mut self, wanted: WantedResults, _vocab_subset: Option<&VocabSubset>) -> Result<PassOutput> {
         let logits = self.logits(wanted.logits)?;
         let taps = std::mem::take(&mut active(self.pass.as_mut())?.taps);
         Ok(PassOutput { logits, taps: taps.iter().map(to_rows).collect::<Result<_>>()? })

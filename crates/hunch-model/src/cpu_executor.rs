@@ -18,7 +18,7 @@ use candle_core::{Device, Module, Tensor};
 
 use crate::cache::KvCache;
 use crate::device::Compute;
-use crate::executor::{Executor, LayerStep, SequenceExecutor, Wanted};
+use crate::executor::{Executor, LayerStep, SequenceExecutor, WantedResults};
 use crate::rope::Rope;
 use crate::spec::{LAYER_EMBEDDING_TABLE, ModelSpec};
 use crate::tensor_names::{LayerEmbeddingInput, ModelWeights};
@@ -28,7 +28,7 @@ use hunch_core::token::TokenId;
 use hunch_error::Result;
 use hunch_kernels::RowMask;
 use hunch_kernels::activation::{rms_norm, scale};
-use hunch_kernels::matmul::{BLOCK_ROWS, Input, Product, multiply, multiply_blocks};
+use hunch_kernels::matmul::{BLOCK_ROWS, Product, ProductInput, multiply, multiply_blocks};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
 pub(crate) use layers::CpuLayers;
@@ -39,7 +39,7 @@ use sequences::CpuSequences;
 pub(crate) struct CpuExecutor {
     layers: CpuLayers,
     embedding: Arc<Embedding>,
-    output: Arc<Output>,
+    output: Arc<OutputWeights>,
     layer_embedding: Option<Arc<LayerEmbeddingTable>>,
     taps: Vec<Rows>,
 }
@@ -52,7 +52,7 @@ struct LayerEmbeddingTable {
 }
 
 /// Weights after the layers.
-struct Output {
+struct OutputWeights {
     /// Norm before the output head.
     norm: Vec<f32>,
     head: Linear,
@@ -90,7 +90,7 @@ impl CpuExecutor {
         Ok(Self {
             embedding: Arc::new(file.host_embedding(table, head.matrix(), compute.threads())?),
             layers: CpuLayers::new(spec.clone(), layers, Rope::new(file, spec)?, compute),
-            output: Arc::new(Output { norm, head }),
+            output: Arc::new(OutputWeights { norm, head }),
             layer_embedding: layer_embedding.transpose()?,
             taps: Vec::new(),
         })
@@ -105,14 +105,20 @@ impl CpuExecutor {
             LogitRows::All => 0,
             LogitRows::Last => x.len() - spec.n_embd,
         };
-        let Output { norm, head } = &*self.output;
+        let OutputWeights { norm, head } = &*self.output;
         let h = normed(&x[from..], Some(norm), spec.rms_eps as f32, h);
         let threads = compute.threads();
         let rest = if vocab_subset.is_some() { f32::NEG_INFINITY } else { 0.0 };
         let mut logits = vec![rest; h.len() / spec.n_embd * spec.n_vocab];
         if let (Some(matrix), Some(vocab_subset)) = (head.matrix_without_bias(), vocab_subset) {
             quantise_for(threads, &[head], h, quantised);
-            multiply_blocks(threads, Input { x: h, quantised }, matrix, vocab_subset.blocks(), &mut logits);
+            multiply_blocks(
+                threads,
+                ProductInput { x: h, quantised },
+                matrix,
+                vocab_subset.blocks(),
+                &mut logits,
+            );
         } else {
             products(threads, h, quantised, [(head, &mut logits)], false)?;
         }
@@ -154,13 +160,13 @@ impl Executor for CpuExecutor {
         self.layers.step(layer, step)
     }
 
-    fn tap(&mut self, at: usize, _wanted: Wanted) -> Result<()> {
+    fn tap(&mut self, at: usize, _wanted: WantedResults) -> Result<()> {
         self.taps.truncate(at);
         self.taps.push(self.layers.residual());
         Ok(())
     }
 
-    fn results(&mut self, wanted: Wanted, vocab_subset: Option<&VocabSubset>) -> Result<PassOutput> {
+    fn results(&mut self, wanted: WantedResults, vocab_subset: Option<&VocabSubset>) -> Result<PassOutput> {
         let mut taps = std::mem::take(&mut self.taps);
         taps.truncate(wanted.taps);
         Ok(PassOutput { logits: self.logits(wanted.logits, vocab_subset)?, taps })
@@ -265,7 +271,7 @@ fn products<const N: usize>(
             Weight::Candle(weight) => candle_product(weight, linear, x, out, add)?,
         }
     }
-    multiply(threads, Input { x, quantised }, &mut kernel_products);
+    multiply(threads, ProductInput { x, quantised }, &mut kernel_products);
     Ok(())
 }
 

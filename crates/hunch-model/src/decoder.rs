@@ -12,7 +12,7 @@ use crate::candle_executor::CandleExecutor;
 use crate::cpu_executor::CpuExecutor;
 use crate::device::{Compute, KvType};
 use crate::execution::{Backend, Execution};
-use crate::executor::{Draw, Executor, LAYER, LayerStep, SequenceExecutor, Wanted};
+use crate::executor::{Draw, Executor, LAYER, LayerStep, SequenceExecutor, WantedResults};
 use crate::metal::costs::PassSize;
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
@@ -230,7 +230,7 @@ impl Decoder {
             row_mask(self.executor.cache().len(), rows, step.layout)?.with_window(visible(step.window));
         self.executor.begin(step.tokens, &mask)?;
         let tapped: BTreeSet<usize> = step.taps.iter().copied().collect();
-        let wanted = Wanted { logits: step.logits, taps: tapped.len() };
+        let wanted = WantedResults { logits: step.logits, taps: tapped.len() };
         self.layers(step.layers, &tapped, wanted)?;
         let PassOutput { logits, taps } = self.executor.results(wanted, step.vocab_subset)?;
         if logits.is_empty() && taps.is_empty() {
@@ -270,7 +270,12 @@ impl Decoder {
     }
 
     /// Runs the layers of a pass and keeps the residual stream after the tapped ones.
-    fn layers(&mut self, layers: LayerPlan<'_>, tapped: &BTreeSet<usize>, wanted: Wanted) -> Result<()> {
+    fn layers(
+        &mut self,
+        layers: LayerPlan<'_>,
+        tapped: &BTreeSet<usize>,
+        wanted: WantedResults,
+    ) -> Result<()> {
         let mut kept = 0;
         for layer in 0..self.spec.n_layer {
             let runs = match layers {
@@ -321,7 +326,7 @@ impl Decoder {
                     None => model.executor.begin(tokens, &mask)?,
                     Some(last) => model.executor.begin_chosen(last, &mask)?,
                 }
-                model.layers(layers, &BTreeSet::new(), Wanted { logits: LogitRows::Last, taps: 0 })?;
+                model.layers(layers, &BTreeSet::new(), WantedResults { logits: LogitRows::Last, taps: 0 })?;
                 model.executor.choose(at, count, draw(at))?;
                 model.executor.cache_mut().advance(rows);
             }

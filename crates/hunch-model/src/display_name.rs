@@ -85,12 +85,12 @@ enum WordKind {
 
 /// A word as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Word {
+struct ShownWord {
     text: String,
     kind: WordKind,
 }
 
-impl Word {
+impl ShownWord {
     /// Compares without case, and without the "v" of versions: "LLaMA v2" is Llama 2.
     fn is(&self, other: &Self) -> bool {
         let key = |word: &Self| word.text.to_lowercase().trim_start_matches('v').to_owned();
@@ -98,31 +98,31 @@ impl Word {
     }
 }
 
-fn is_model(words: &[Word]) -> bool {
+fn is_model(words: &[ShownWord]) -> bool {
     words.iter().any(|word| matches!(word.kind, WordKind::Family | WordKind::Size))
 }
 
-fn joined(words: &[Word]) -> String {
+fn joined(words: &[ShownWord]) -> String {
     words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ")
 }
 
 /// Adds the sizes and variants of the file's name, if it contains all words of the stated name.
-fn completed(stated: Vec<Word>, of_file: &[Word]) -> Vec<Word> {
-    let has = |words: &[Word], wanted: &Word| words.iter().any(|word| word.is(wanted));
+fn completed(stated: Vec<ShownWord>, of_file: &[ShownWord]) -> Vec<ShownWord> {
+    let has = |words: &[ShownWord], wanted: &ShownWord| words.iter().any(|word| word.is(wanted));
     if !stated.iter().all(|word| has(of_file, word)) {
         return stated;
     }
-    let known = |word: &&Word| word.kind != WordKind::Other || has(&stated, word);
-    let completed: Vec<Word> = of_file.iter().filter(known).cloned().collect();
+    let known = |word: &&ShownWord| word.kind != WordKind::Other || has(&stated, word);
+    let completed: Vec<ShownWord> = of_file.iter().filter(known).cloned().collect();
     if completed.len() > stated.len() { completed } else { stated }
 }
 
 /// Splits a text into the words that name the model.
-fn words(text: &str) -> Vec<Word> {
+fn words(text: &str) -> Vec<ShownWord> {
     let text = text.trim().trim_end_matches(".gguf");
     let text = text.rsplit('/').next().unwrap_or(text);
     let parts = without_run(without_format(split(without_owner(text))));
-    let mut words: Vec<Word> = Vec::new();
+    let mut words: Vec<ShownWord> = Vec::new();
     let mut rest = &parts[..];
     while !rest.is_empty() {
         let (word, used) = next_word(rest);
@@ -319,11 +319,11 @@ fn family(word: &str) -> Option<(&'static str, Join, &str)> {
 const OWNERS: [&str; 6] = ["meta", "google", "microsoft", "ibm", "mistralai", "openai"];
 
 /// Reads the first word, which may consist of several. Returns it with their number.
-fn next_word(words: &[String]) -> (Word, usize) {
+fn next_word(words: &[String]) -> (ShownWord, usize) {
     let first = &words[0];
     let next = words.get(1).map(String::as_str);
     if first.eq_ignore_ascii_case("gpt") && next.is_some_and(|next| next.eq_ignore_ascii_case("oss")) {
-        return (Word { text: "gpt-oss".into(), kind: WordKind::Family }, 2);
+        return (ShownWord { text: "gpt-oss".into(), kind: WordKind::Family }, 2);
     }
     let owner = OWNERS.contains(&first.to_lowercase().as_str());
     if owner && next.is_some_and(|next| family(next).is_some()) {
@@ -337,7 +337,7 @@ fn next_word(words: &[String]) -> (Word, usize) {
         (version, _) => (version, 1),
     };
     let join = if version.is_empty() { "" } else { join };
-    (Word { text: format!("{name}{join}{version}"), kind: WordKind::Family }, used)
+    (ShownWord { text: format!("{name}{join}{version}"), kind: WordKind::Family }, used)
 }
 
 /// A version of a family: "3", "2.5", "3n". Longer numbers are dates.
@@ -414,20 +414,20 @@ fn variant(lower: &str) -> Option<&'static str> {
 }
 
 /// Spells a single word.
-fn word(text: &str) -> Word {
+fn word(text: &str) -> ShownWord {
     let lower = text.to_lowercase();
     if let Some(spelling) = variant(&lower) {
-        return Word { text: spelling.into(), kind: WordKind::Variant };
+        return ShownWord { text: spelling.into(), kind: WordKind::Variant };
     }
     let weights = lower.strip_suffix(['b', 'm', 't']).map(|number| number.trim_start_matches(['a', 'e']));
     if weights.is_some_and(|number| number.split('x').all(is_number)) {
-        return Word { text: lower.to_uppercase().replace('X', "x"), kind: WordKind::Size };
+        return ShownWord { text: lower.to_uppercase().replace('X', "x"), kind: WordKind::Size };
     }
     if is_context(&lower) {
-        return Word { text: lower.to_uppercase(), kind: WordKind::Variant };
+        return ShownWord { text: lower.to_uppercase(), kind: WordKind::Variant };
     }
     if is_number(lower.trim_start_matches('v')) {
-        return Word { text: lower, kind: WordKind::Variant };
+        return ShownWord { text: lower, kind: WordKind::Variant };
     }
     let mut letters = text.chars();
     let plain = text.chars().all(|c| c.is_lowercase());
@@ -435,7 +435,7 @@ fn word(text: &str) -> Word {
         Some(first) => first.to_uppercase().chain(letters).collect(),
         None => text.to_owned(),
     };
-    Word { text, kind: WordKind::Other }
+    ShownWord { text, kind: WordKind::Other }
 }
 
 #[cfg(test)]

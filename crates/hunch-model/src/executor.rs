@@ -45,7 +45,7 @@ pub(crate) const LAYER: [LayerStep; 6] = [
 
 /// Results of a pass that its caller wants.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedResults {
     /// Rows whose logits are computed.
     pub(crate) logits: LogitRows,
     /// Number of residual streams.
@@ -79,7 +79,7 @@ pub(crate) trait Executor: Send {
     ///
     /// # Errors
     /// If the device fails.
-    fn tap(&mut self, at: usize, wanted: Wanted) -> Result<()>;
+    fn tap(&mut self, at: usize, wanted: WantedResults) -> Result<()>;
     /// Computes logits `[rows, n_vocab]` for the selected rows, and returns them with the residual streams that were
     /// kept. Waits once, if the device queues its work and something is wanted.
     ///
@@ -87,7 +87,7 @@ pub(crate) trait Executor: Send {
     ///
     /// # Errors
     /// If the device fails.
-    fn results(&mut self, wanted: Wanted, vocab_subset: Option<&VocabSubset>) -> Result<PassOutput>;
+    fn results(&mut self, wanted: WantedResults, vocab_subset: Option<&VocabSubset>) -> Result<PassOutput>;
     /// Returns `true` if the device can choose tokens and continue with them, without the host.
     fn can_choose(&self) -> bool {
         false

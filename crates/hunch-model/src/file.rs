@@ -14,13 +14,13 @@ use hunch_error::{Error, Result, megabytes};
 /// Open model file.
 pub(crate) struct ModelFile {
     path: PathBuf,
-    source: Source,
+    source: ByteSource,
     /// Size in bytes when the file was opened.
     len: usize,
 }
 
 /// Source of the bytes.
-enum Source {
+enum ByteSource {
     File {
         file: File,
         /// Modification time when the file was opened.
@@ -74,28 +74,32 @@ impl ModelFile {
         if len == 0 {
             return Err(invalid("it is empty"));
         }
-        let source = Source::File { file, modified: meta.modified().ok() };
+        let source = ByteSource::File { file, modified: meta.modified().ok() };
         Ok(Self { path: path.to_path_buf(), source, len })
     }
 
     /// Wraps bytes that are part of the program.
     pub(crate) fn embedded(name: &str, bytes: &'static [u8]) -> Self {
-        Self { path: PathBuf::from(name), source: Source::Embedded(bytes), len: bytes.len() }
+        Self { path: PathBuf::from(name), source: ByteSource::Embedded(bytes), len: bytes.len() }
     }
 
     /// Presents `len` bytes that are unpacked from the file at `path` when they are first needed, and then kept.
     pub(crate) fn unpacked(path: &Path, len: usize, unpack: Unpack) -> Self {
-        Self { path: path.to_path_buf(), source: Source::Unpacked { unpack, bytes: OnceLock::new() }, len }
+        Self {
+            path: path.to_path_buf(),
+            source: ByteSource::Unpacked { unpack, bytes: OnceLock::new() },
+            len,
+        }
     }
 
     /// Presents bytes in memory. `path` is used in errors.
     pub(crate) fn in_memory(path: &Path, bytes: Vec<u8>) -> Self {
-        Self { path: path.to_path_buf(), len: bytes.len(), source: Source::InMemory(bytes) }
+        Self { path: path.to_path_buf(), len: bytes.len(), source: ByteSource::InMemory(bytes) }
     }
 
     /// Presents `len` bytes that are computed from other files. `path` is used in errors.
     pub(crate) fn derived(path: &Path, len: usize, bytes: Box<dyn DerivedBytes>) -> Self {
-        Self { path: path.to_path_buf(), source: Source::Derived(bytes), len }
+        Self { path: path.to_path_buf(), source: ByteSource::Derived(bytes), len }
     }
 
     /// Returns the path the file was opened with.
@@ -114,16 +118,16 @@ impl ModelFile {
     /// [`Error::Io`] if reading fails or the file was truncated.
     pub(crate) fn read_into(&self, at: usize, out: &mut [u8]) -> Result<()> {
         let read = match &self.source {
-            Source::File { file, .. } => read_exact_at(file, out, at as u64),
-            Source::Embedded(bytes) => copy_at(bytes, out, at),
-            Source::InMemory(bytes) => copy_at(bytes, out, at),
-            Source::Derived(bytes) => {
+            ByteSource::File { file, .. } => read_exact_at(file, out, at as u64),
+            ByteSource::Embedded(bytes) => copy_at(bytes, out, at),
+            ByteSource::InMemory(bytes) => copy_at(bytes, out, at),
+            ByteSource::Derived(bytes) => {
                 return match at.checked_add(out.len()) {
                     Some(end) if end <= self.len => bytes.read_into(at, out),
                     _ => Err(self.failed(std::io::ErrorKind::UnexpectedEof.into())),
                 };
             }
-            Source::Unpacked { unpack, bytes } => {
+            ByteSource::Unpacked { unpack, bytes } => {
                 let unpacked = bytes.get().map_or_else(|| unpack().map(|new| bytes.get_or_init(|| new)), Ok);
                 unpacked.and_then(|bytes| copy_at(bytes, out, at))
             }
@@ -154,9 +158,9 @@ impl ModelFile {
     /// [`Error::Io`] if it was modified.
     pub(crate) fn check_unchanged(&self) -> Result<()> {
         let (file, then) = match &self.source {
-            Source::File { file, modified } => (file, modified),
-            Source::Derived(bytes) => return bytes.check_unchanged(),
-            Source::Embedded(_) | Source::InMemory(_) | Source::Unpacked { .. } => return Ok(()),
+            ByteSource::File { file, modified } => (file, modified),
+            ByteSource::Derived(bytes) => return bytes.check_unchanged(),
+            ByteSource::Embedded(_) | ByteSource::InMemory(_) | ByteSource::Unpacked { .. } => return Ok(()),
         };
         let now = file.metadata().map_err(|source| self.failed(source))?;
         if now.len() == self.len as u64 && now.modified().ok() == *then {

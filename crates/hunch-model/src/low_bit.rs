@@ -38,7 +38,7 @@ const SAMPLES: usize = 64;
 const SAMPLE_BYTES: usize = 4096;
 
 /// Progress of writing a copy. Receives the bytes of weights done and in total. Breaks to end it.
-pub type Progress<'a> = &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>;
+pub type CopyProgress<'a> = &'a mut dyn FnMut(usize, usize) -> ControlFlow<()>;
 
 /// Progress for callers that neither show it nor end it.
 pub fn unwatched(_done: usize, _total: usize) -> ControlFlow<()> {
@@ -52,7 +52,7 @@ pub fn unwatched(_done: usize, _total: usize) -> ControlFlow<()> {
 /// # Errors
 /// [`Error::Io`] if the file cannot be written, [`Error::Stopped`] if `progress` breaks, or any error of reading a
 /// tensor.
-pub fn write_copy(model: &WeightFile, to: &Path, threads: usize, progress: Progress<'_>) -> Result<()> {
+pub fn write_copy(model: &WeightFile, to: &Path, threads: usize, progress: CopyProgress<'_>) -> Result<()> {
     let io = |source| Error::Io { action: "write", path: to.to_path_buf(), source };
     remove_abandoned(to);
     atomic_file::replace(to, |file| {
@@ -154,7 +154,7 @@ fn copy(
     model: &WeightFile,
     out: &mut impl Write,
     threads: usize,
-    progress: Progress<'_>,
+    progress: CopyProgress<'_>,
     io: &dyn Fn(std::io::Error) -> Error,
 ) -> Result<()> {
     let gguf = model.gguf();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use candle_core::Device;
 
 use crate::cache::KvCache;
-use crate::executor::{Draw, Executor, LayerStep, Wanted};
+use crate::executor::{Draw, Executor, LayerStep, WantedResults};
 use crate::gguf::Gguf;
 use crate::metal::activations::Forms;
 use crate::metal::attention::{GpuAttention, Scoring};
@@ -23,7 +23,7 @@ use crate::metal::gpu::{Buffer, BufferAt, Gpu};
 use crate::metal::heads::{HeadsInput, SpecialHeads};
 use crate::metal::kernels::Kernels;
 use crate::metal::matrix::Matrix;
-use crate::metal::multiply::{GpuProduct, Scaling, Store};
+use crate::metal::multiply::{GpuProduct, ResultScaling, ResultUse};
 use crate::metal::rows::{GateInput, NormInput, NormedUpdate};
 use crate::metal::selftest::{HEAD_WIDTHS, KernelPart};
 use crate::metal::workspace::{AttentionSpace, Widths, Workspace, at_least};
@@ -38,7 +38,7 @@ use crate::tensor_names::{
 };
 use crate::weights::{ExpertMatrices, MatrixRows, WeightFile};
 use convolution::{GpuConvolutionPlan, LayerConvolution};
-use delta_net::DeltaPass;
+use delta_net::DeltaPassPlan;
 use experts::{GpuMixture, MixturePass, MixtureSpace};
 use hunch_core::model::{LogitRows, PassOutput, Rows, VocabSubset};
 use hunch_core::sample::DrawSettings;
@@ -65,7 +65,7 @@ pub(crate) struct MetalExecutor {
     experts: Option<MixtureSpace>,
     /// Inputs of the layers' own embeddings, `[rows, n_layer, width]`, and their projected part.
     layer_embedding: Option<(Buffer, Buffer)>,
-    pass: Option<Pass>,
+    pass: Option<GpuPass>,
 }
 
 struct LoadedWeights {
@@ -132,7 +132,7 @@ enum GpuFeedForward {
 }
 
 /// State of the current pass.
-struct Pass {
+struct GpuPass {
     rows: usize,
     angles: PassAngles<(Buffer, Buffer)>,
     /// Factor of the queries of each row.
@@ -141,7 +141,7 @@ struct Pass {
     /// Rows of state that short convolutions read and write.
     convolution: Option<GpuConvolutionPlan>,
     /// States that gated delta nets read and keep.
-    delta_net: Option<DeltaPass>,
+    delta_net: Option<DeltaPassPlan>,
     /// Layer and part whose output has not joined the residual stream yet.
     pending: Option<(usize, UpdatePart)>,
 }
@@ -289,13 +289,14 @@ impl MetalExecutor {
         let convolution =
             convolution.map(|plan| GpuConvolutionPlan::new(&self.kernels, &plan)).transpose()?;
         let delta_plan = self.cache.delta_plan(mask)?;
-        let delta_net = DeltaPass::new(&gpu, &self.spec, delta_plan.as_ref(), old_net.flatten())?;
+        let delta_net = DeltaPassPlan::new(&gpu, &self.spec, delta_plan.as_ref(), old_net.flatten())?;
         let workspace = Workspace::for_rows(&gpu, self.workspace.take(), rows, widths)?;
         self.experts = MixtureSpace::for_rows(&gpu, self.experts.take(), rows, &self.spec)?;
         let (table, scale) = (&self.weights.embedding, self.spec.embedding_scale);
         self.kernels.take_rows(table, tokens, rows, scale, &workspace.x)?;
         self.workspace = Some(workspace);
-        self.pass = Some(Pass { rows, angles, query_factors, space, convolution, delta_net, pending: None });
+        self.pass =
+            Some(GpuPass { rows, angles, query_factors, space, convolution, delta_net, pending: None });
         self.layer_embedding_inputs(tokens)
     }
 
@@ -314,7 +315,7 @@ impl MetalExecutor {
         let activations = &space.activations;
         let forms = own.projection.forms(rows);
         self.kernels.norm(self.norm_input(None)?, activations.written_as(forms))?;
-        let scaled = Store::ReplaceScaled(1.0 / (self.spec.n_embd as f32).sqrt());
+        let scaled = ResultUse::ReplaceScaled(1.0 / (self.spec.n_embd as f32).sqrt());
         own.projection.multiply(&self.kernels, activations, rows, &projected, scaled)?;
         // Each layer's part of a row has a norm of its own.
         let update = NormedUpdate {
@@ -337,7 +338,7 @@ impl MetalExecutor {
         let (pass, space) = self.running()?;
         let own = weights.layers[index].layer_embedding.as_ref().ok_or_else(|| missing("embedding"))?;
         let (inputs, _) = self.layer_embedding.as_ref().ok_or_else(no_pass)?;
-        own.gate.multiply(kernels, &space.activations, pass.rows, &space.gates, Store::Replace)?;
+        own.gate.multiply(kernels, &space.activations, pass.rows, &space.gates, ResultUse::Replace)?;
         let width = own.gate.width;
         let input = GateInput {
             gates: space.gates.at_value(0),
@@ -377,7 +378,7 @@ impl MetalExecutor {
             out,
             stride: spec.n_vocab,
             add: false,
-            scaling: Scaling { scale: spec.logit_scale, cap: spec.logit_softcap },
+            scaling: ResultScaling { scale: spec.logit_scale, cap: spec.logit_softcap },
         };
         kernels.multiply(product, &space.activations, rows)
     }
@@ -386,7 +387,7 @@ impl MetalExecutor {
     ///
     /// # Errors
     /// [`Error::Internal`] if no pass is active.
-    fn running(&self) -> Result<(&Pass, &Workspace)> {
+    fn running(&self) -> Result<(&GpuPass, &Workspace)> {
         self.pass.as_ref().zip(self.workspace.as_ref()).ok_or_else(no_pass)
     }
 
@@ -425,9 +426,9 @@ impl MetalExecutor {
         let (out, store) = match (layer.post_norm(part), &space.update) {
             (Some(_), Some(update)) => {
                 pass.pending = Some((index, part));
-                (update, Store::Replace)
+                (update, ResultUse::Replace)
             }
-            _ => (&space.x, Store::Add(spec.residual_scale)),
+            _ => (&space.x, ResultUse::Add(spec.residual_scale)),
         };
         match (part, &layer.feed_forward) {
             (UpdatePart::Mixer, _) => layer.output.multiply(kernels, x, rows, out, store),
@@ -444,7 +445,7 @@ impl MetalExecutor {
                     return mixture.down(pass, x, spec.n_embd, out, store);
                 };
                 // The norm of the experts' sum goes to `out`, and that of the dense network is added.
-                mixture.down(pass, x, spec.n_embd, other, Store::Replace)?;
+                mixture.down(pass, x, spec.n_embd, other, ResultUse::Replace)?;
                 let (width, eps) = (spec.n_embd, spec.rms_eps as f32);
                 let weight = Some(&parallel.experts_post_norm);
                 let sum = NormInput { x: other, weight, update: None, first: 0, rows, width, eps };
@@ -453,7 +454,7 @@ impl MetalExecutor {
                 let of_dense = parallel.gate_up.width / 2;
                 let gate = GateInput::joined(&space.gates, rows, of_dense, spec.activation());
                 kernels.gate(gate, x.written_as(parallel.down.forms(rows)))?;
-                parallel.down.multiply(kernels, x, rows, other, Store::Replace)?;
+                parallel.down.multiply(kernels, x, rows, other, ResultUse::Replace)?;
                 let weight = &parallel.post_norm;
                 let update = NormedUpdate { rows: other, weight, scale: 1.0, factor: 1.0, store: true };
                 let sum =
@@ -469,7 +470,7 @@ impl MetalExecutor {
         let Self { spec, kernels, weights, cache, .. } = self;
         let (pass, space) = self.running()?;
         let layer = &weights.layers[index];
-        layer.projections.multiply(kernels, &space.activations, pass.rows, &space.qkv, Store::Replace)?;
+        layer.projections.multiply(kernels, &space.activations, pass.rows, &space.qkv, ResultUse::Replace)?;
         let GpuMixer::Attention(attention) = &layer.mixer else { return Ok(()) };
         // A layer that attends to the keys of another has queries only.
         let (memory, capacity) = cache.gpu_layer(spec.key_layer(index))?;
@@ -577,7 +578,7 @@ impl MetalExecutor {
                 return mixture.gate_up_of_all(pass, &space.activations, stream, &space.gates);
             }
         };
-        gate_up.multiply(kernels, &space.activations, rows, &space.gates, Store::Replace)?;
+        gate_up.multiply(kernels, &space.activations, rows, &space.gates, ResultUse::Replace)?;
         let gate = GateInput::joined(&space.gates, rows, gate_up.width / 2, spec.activation());
         kernels.gate(gate, space.activations.written_as(down.forms(rows)))
     }
@@ -835,7 +836,7 @@ impl Executor for MetalExecutor {
         }
     }
 
-    fn tap(&mut self, at: usize, wanted: Wanted) -> Result<()> {
+    fn tap(&mut self, at: usize, wanted: WantedResults) -> Result<()> {
         if self.pending_update(true).is_some() {
             self.norm_stream(None, Forms::NONE)?;
         }
@@ -849,7 +850,7 @@ impl Executor for MetalExecutor {
         copied
     }
 
-    fn results(&mut self, wanted: Wanted, _vocab_subset: Option<&VocabSubset>) -> Result<PassOutput> {
+    fn results(&mut self, wanted: WantedResults, _vocab_subset: Option<&VocabSubset>) -> Result<PassOutput> {
         let (tap, rows) = (self.tap_values()?, wanted.logits);
         let tapped = wanted.taps * tap;
         let all = tapped + self.logit_values(rows)?;

@@ -148,7 +148,7 @@ pub(crate) fn open(path: &Path) -> Result<(Vec<Arc<ModelFile>>, Gguf)> {
     let path = &paths[0];
     let own = |name: &str, most| read_json(&folder.join(name), most);
     let config = own("config.json", MAX_SMALL)?.ok_or_else(|| invalid("config.json is missing"))?;
-    let config = config::Config::new(path, config)?;
+    let config = config::ModelConfig::new(path, config)?;
     let (files, stored) = stored_tensors::open_files(path, &paths)?;
     let (mut parts, tensors) = tensors::open(&config, &files, stored)?;
 
@@ -160,7 +160,8 @@ pub(crate) fn open(path: &Path) -> Result<(Vec<Arc<ModelFile>>, Gguf)> {
     let settings = own("tokenizer_config.json", MAX_SMALL)?.unwrap_or_default();
     let template = read_text(&folder.join("chat_template.jinja"), MAX_SMALL)?;
     let ends = [generation.get("eos_token_id"), config.get("eos_token_id")];
-    let vocabulary = vocabulary::Vocabulary { path, tokenizer: &tokenizer, settings: &settings, ends, rows };
+    let vocabulary =
+        vocabulary::TokenizerFiles { path, tokenizer: &tokenizer, settings: &settings, ends, rows };
     metadata.extend(vocabulary.metadata(template)?);
     if let Some(bits) = config.bits() {
         metadata.insert(QUANTISATION.into(), Value::String(format!("MLX {bits}-bit")));

@@ -26,7 +26,7 @@ use hunch_kernels::activation::{Activation, scale, soft_cap};
 pub use layers::{KeyHeads, LayerRope, LayerSpec, Mixer};
 pub use mtp::MtpLayers;
 pub(crate) use mtp::runs_mtp;
-use reader::Reader;
+use reader::SpecReader;
 pub use state::STEP as STATE_STEP;
 pub(crate) use varied_layers::LAYER_EMBEDDING_SCALE;
 pub use varied_layers::{LAYER_EMBEDDING_TABLE, LayerEmbeddingShape};
@@ -220,7 +220,7 @@ impl ModelSpec {
     /// [`hunch_error::Error::UnsupportedModel`] for an unsupported architecture or feature,
     /// [`hunch_error::Error::InvalidModelFile`] for missing or invalid values.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
-        let reader = Reader { gguf, prefix: gguf.require_str("general.architecture")? };
+        let reader = SpecReader { gguf, prefix: gguf.require_str("general.architecture")? };
         let Some(architecture) = ARCHITECTURES.iter().find(|row| row.name == reader.prefix) else {
             return Err(reader.unsupported(format!("its architecture is \"{}\"", reader.prefix)));
         };
@@ -335,7 +335,7 @@ impl ModelSpec {
         Self { context_length: self.context_length.min(context.max(1)), ..self }
     }
 
-    fn check(&self, reader: &Reader<'_>) -> Result<()> {
+    fn check(&self, reader: &SpecReader<'_>) -> Result<()> {
         if !self.n_head.is_multiple_of(self.n_kv_head) {
             return Err(reader.invalid(format!(
                 "{} query heads cannot share {} key and value heads",
@@ -464,7 +464,7 @@ impl ModelSpec {
     }
 }
 
-impl Reader<'_> {
+impl SpecReader<'_> {
     /// Refuses features of a model that no architecture here has.
     fn reject_unsupported_features(&self, architecture: &Architecture) -> Result<()> {
         self.reject_sections(architecture.delta_nets.is_some())?;

@@ -29,11 +29,11 @@ pub struct Translated {
     info: ModelInfo,
     /// End of the draft's rows of each token in the cache.
     ends: Vec<usize>,
-    scored: Scored,
+    scored: ScoredTokens,
 }
 
 /// Tokens to score, in both vocabularies.
-struct Scored {
+struct ScoredTokens {
     /// Tokens of the target that were asked for. `None` is all.
     of_target: Option<VocabSubset>,
     /// Tokens whose logits the draft computes. `None` is all.
@@ -42,7 +42,7 @@ struct Scored {
     shared: Vec<(TokenId, TokenId)>,
 }
 
-impl Scored {
+impl ScoredTokens {
     fn new(translation: &Translation, of_target: Option<&VocabSubset>, n_draft: usize) -> Self {
         // The model may have fewer rows than its tokeniser has tokens.
         let exist = translation.shared().iter().copied().filter(|(id, _)| (*id as usize) < n_draft);
@@ -64,7 +64,7 @@ impl Translated {
     /// Wraps a draft model with an empty cache.
     pub fn new(draft: Box<dyn LanguageModel>, translation: Arc<Translation>) -> Self {
         let info = ModelInfo { n_vocab: translation.n_vocab(), ..draft.info().clone() };
-        let scored = Scored::new(&translation, None, draft.info().n_vocab);
+        let scored = ScoredTokens::new(&translation, None, draft.info().n_vocab);
         Self { draft, translation, info, ends: Vec::new(), scored }
     }
 
@@ -233,7 +233,7 @@ impl LanguageModel for Translated {
         let (pieces, ends) = self.expand(step.tokens)?;
         let mask = self.mask(step.layout, &ends)?;
         if self.scored.of_target.as_ref() != step.vocab_subset {
-            self.scored = Scored::new(&self.translation, step.vocab_subset, self.draft.info().n_vocab);
+            self.scored = ScoredTokens::new(&self.translation, step.vocab_subset, self.draft.info().n_vocab);
         }
         let lasts: Vec<usize> = ends.iter().map(|end| end - base - 1).collect();
         match self.run(step, &pieces, &lasts, mask.as_ref()) {

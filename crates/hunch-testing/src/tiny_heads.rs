@@ -24,7 +24,7 @@ const RANK: usize = 32;
 
 /// File format and architecture of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum HeadFormat {
     /// EAGLE-1 as SafeAILab publishes it.
     Eagle1,
     /// EAGLE-3 as SafeAILab publishes it: `midlayer`, offsets in `d2t`, marks in `t2d`.
@@ -54,19 +54,19 @@ pub enum Format {
 }
 
 /// All formats.
-pub const FORMATS: [Format; 12] = [
-    Format::Eagle1,
-    Format::Eagle3,
-    Format::Speculators,
-    Format::Normed,
-    Format::LlamaCpp,
-    Format::Medusa,
-    Format::Mlp,
-    Format::DFlash,
-    Format::DFlashSliding,
-    Format::DFlashGguf,
-    Format::DSpark,
-    Format::DSparkGguf,
+pub const FORMATS: [HeadFormat; 12] = [
+    HeadFormat::Eagle1,
+    HeadFormat::Eagle3,
+    HeadFormat::Speculators,
+    HeadFormat::Normed,
+    HeadFormat::LlamaCpp,
+    HeadFormat::Medusa,
+    HeadFormat::Mlp,
+    HeadFormat::DFlash,
+    HeadFormat::DFlashSliding,
+    HeadFormat::DFlashGguf,
+    HeadFormat::DSpark,
+    HeadFormat::DSparkGguf,
 ];
 
 /// Values of a tensor.
@@ -101,7 +101,7 @@ pub fn scored_tokens() -> Vec<i64> {
     (0..VOCABULARY as i64).filter(|token| token % 8 < 5).take(SCORED).collect()
 }
 
-impl Format {
+impl HeadFormat {
     /// Returns the name of its folder or file.
     pub fn name(self) -> &'static str {
         match self {
@@ -311,9 +311,9 @@ fn mlp() -> TinyHead {
 }
 
 /// Returns a DFlash head of two layers that drafts from three streams.
-fn dflash(format: Format) -> TinyHead {
+fn dflash(format: HeadFormat) -> TinyHead {
     let (n, ff, heads, head_dim) = (WIDTH, FEED_FORWARD, 4, 32);
-    let in_gguf = matches!(format, Format::DFlashGguf | Format::DSparkGguf);
+    let in_gguf = matches!(format, HeadFormat::DFlashGguf | HeadFormat::DSparkGguf);
     let mut shapes: Vec<(String, Vec<usize>, f32, f32)> = Vec::new();
     for layer in 0..2 {
         let matrices = [
@@ -338,7 +338,7 @@ fn dflash(format: Format) -> TinyHead {
     shapes.push(("fc.weight".into(), vec![n, 3 * n], 0.05, 0.0));
     shapes.push(("hidden_norm.weight".into(), vec![n], 0.2, 1.0));
     shapes.push(("norm.weight".into(), vec![n], 0.2, 1.0));
-    if in_gguf || format == Format::DSpark {
+    if in_gguf || format == HeadFormat::DSpark {
         shapes.push(("lm_head.weight".into(), vec![format.scored(), n], 0.2, 0.0));
     }
     if format.has_markov() {
@@ -350,9 +350,9 @@ fn dflash(format: Format) -> TinyHead {
     let shapes: Vec<_> =
         shapes.iter().map(|(name, shape, scale, middle)| (&name[..], &shape[..], *scale, *middle)).collect();
     let seed = match format {
-        Format::DFlashSliding => 54,
-        Format::DSpark => 55,
-        Format::DSparkGguf => 56,
+        HeadFormat::DFlashSliding => 54,
+        HeadFormat::DSpark => 55,
+        HeadFormat::DSparkGguf => 56,
         _ => 52 + u64::from(in_gguf),
     };
     let mut tensors = random(seed, &shapes);
@@ -368,18 +368,18 @@ fn dflash(format: Format) -> TinyHead {
     });
     // Windows are shorter than a block, so that they end in the text for its first rows and in the block for others.
     match format {
-        Format::DFlashSliding => {
+        HeadFormat::DFlashSliding => {
             config["use_sliding_window"] = json!(true);
             config["sliding_window"] = json!(7);
             config["layer_types"] = json!(["sliding_attention", "full_attention"]);
         }
-        Format::DFlashGguf => {
+        HeadFormat::DFlashGguf => {
             config["target_layers"] = json!([2, 5, 7]);
             config["sliding_window"] = json!(9);
             config["layer_types"] = json!(["full_attention", "sliding_attention"]);
             config["is_causal"] = json!(false);
         }
-        Format::DSpark => {
+        HeadFormat::DSpark => {
             config["architectures"] = json!(["Qwen3DSparkModel"]);
             config["block_size"] = json!(MARKOV_DEPTH);
             config["markov_rank"] = json!(RANK);
@@ -388,7 +388,7 @@ fn dflash(format: Format) -> TinyHead {
             config["target_layer_ids"] = json!([1, 4, 6]);
             config["dflash_config"] = Value::Null;
         }
-        Format::DSparkGguf => {
+        HeadFormat::DSparkGguf => {
             config["target_layers"] = json!([2, 5, 7]);
             config["block_size"] = json!(MARKOV_DEPTH + 1);
             config["sample_from_anchor"] = json!(false);

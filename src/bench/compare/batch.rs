@@ -55,7 +55,7 @@ struct SetTimer<'a> {
 }
 
 /// A running batch.
-pub(super) struct Batch<'a> {
+pub(super) struct RunningBatch<'a> {
     setting: &'a ComparisonSetting,
     lineup: &'a Lineup<'a>,
     /// Numbers of the lanes.
@@ -70,7 +70,7 @@ pub(super) struct Batch<'a> {
 }
 
 /// Progress over all batches, for the time left.
-pub(super) struct Progress<'a> {
+pub(super) struct ComparisonProgress<'a> {
     /// Turns of earlier batches.
     pub(super) done: usize,
     /// Turns of all batches.
@@ -79,7 +79,7 @@ pub(super) struct Progress<'a> {
     pub(super) elapsed_ms: &'a dyn Fn() -> f64,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> RunningBatch<'a> {
     /// Makes the lanes of a batch from its sets of models.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl<'a> Batch<'a> {
     /// When a model fails before the first turn is finished.
     pub(super) fn run(
         mut self,
-        progress: &Progress<'_>,
+        progress: &ComparisonProgress<'_>,
         listener: &mut Listener<'_>,
     ) -> Result<BatchOutcome> {
         let ended = match self.time_first_passes(listener)? && self.warm_up(listener)? {
@@ -136,7 +136,7 @@ impl<'a> Batch<'a> {
         Ok(BatchOutcome { turns: self.turns, costs, memory: self.memory, trouble })
     }
 
-    fn run_turns(&mut self, progress: &Progress<'_>, listener: &mut Listener<'_>) -> Result<()> {
+    fn run_turns(&mut self, progress: &ComparisonProgress<'_>, listener: &mut Listener<'_>) -> Result<()> {
         for run in 0..self.setting.runs {
             for index in 0..self.setting.prompts.len() {
                 let own = self.turns.len();

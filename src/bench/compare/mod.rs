@@ -24,7 +24,7 @@ use crate::bench::lanes::SLICE;
 use crate::bench::suite::{Suite, SuitePrompt};
 use crate::clock;
 use crate::generate::{LoadPlan, LoadWatch, Models, fresh_seed};
-use batch::{Batch, BatchOutcome, Progress, plan};
+use batch::{BatchOutcome, ComparisonProgress, RunningBatch, plan};
 use hunch_core::method::Method;
 use hunch_core::propose::MethodOptions;
 use hunch_core::sample::SamplingParams;
@@ -55,7 +55,7 @@ pub struct Listener<'a> {
 
 /// Result of a comparison.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct ComparisonResult {
     /// Report on the finished turns, `None` if there is none.
     pub report: Option<ComparisonReport>,
     /// True if it was stopped.
@@ -84,7 +84,11 @@ pub struct CompareOn<'a> {
 /// # Errors
 /// [`Error::InvalidRequest`] for a request that cannot be run. Otherwise when a model fails, or cannot be loaded, before
 /// the first turn of all lanes is finished.
-pub fn run(on: CompareOn<'_>, request: &CompareRequest, listener: &mut Listener<'_>) -> Result<Outcome> {
+pub fn run(
+    on: CompareOn<'_>,
+    request: &CompareRequest,
+    listener: &mut Listener<'_>,
+) -> Result<ComparisonResult> {
     let CompareOn { models, sets, options, compute, restoring } = on;
     let loaded = models.as_ref().ok_or(Error::NoModel)?;
     let (lineup, setting) = setting(loaded, request, (sets, options), compute)?;
@@ -94,7 +98,7 @@ pub fn run(on: CompareOn<'_>, request: &CompareRequest, listener: &mut Listener<
     let outcome = run_batches(models, &lineup, setting, compute, listener);
     model_sets::restore(models, &files, compute, listener);
     match outcome {
-        Err(Error::Stopped) => Ok(Outcome { report: None, stopped: true, trouble: None }),
+        Err(Error::Stopped) => Ok(ComparisonResult { report: None, stopped: true, trouble: None }),
         other => other,
     }
 }
@@ -106,7 +110,7 @@ fn run_batches(
     setting: ComparisonSetting,
     compute: &Compute,
     listener: &mut Listener<'_>,
-) -> Result<Outcome> {
+) -> Result<ComparisonResult> {
     let batches = lineup.batches();
     let begun = OnceCell::new();
     let elapsed_ms = || begun.get_or_init(Instant::now).elapsed().as_secs_f64() * 1e3;
@@ -114,10 +118,10 @@ fn run_batches(
     let mut measured = MeasuredBatches::default();
     let mut trouble = None;
     for (number, lanes) in batches.iter().enumerate() {
-        let progress = Progress { done: number * setting.turns(), total, elapsed_ms: &elapsed_ms };
-        let ran = lineup
-            .load(lanes, models, compute)
-            .and_then(|mut sets| Batch::new(&setting, lineup, lanes, &mut sets)?.run(&progress, listener));
+        let progress = ComparisonProgress { done: number * setting.turns(), total, elapsed_ms: &elapsed_ms };
+        let ran = lineup.load(lanes, models, compute).and_then(|mut sets| {
+            RunningBatch::new(&setting, lineup, lanes, &mut sets)?.run(&progress, listener)
+        });
         let BatchOutcome { turns, costs, memory, trouble: failed } = match ran {
             Ok(ran) => ran,
             Err(error) if number == 0 => return Err(error),
@@ -136,17 +140,17 @@ fn run_batches(
         }
     }
     if measured.is_empty() {
-        return Ok(Outcome { report: None, stopped: true, trouble: None });
+        return Ok(ComparisonResult { report: None, stopped: true, trouble: None });
     }
     let complete = measured.turns() == total;
     let set_of = |lane| lineup.set_of(lane);
     let report = summary::report(setting, measured, &set_of, trouble.as_ref())?;
     if report.best().is_none() {
         // Only plain decoding was measured.
-        return trouble.map_or(Ok(Outcome { report: None, stopped: true, trouble: None }), Err);
+        return trouble.map_or(Ok(ComparisonResult { report: None, stopped: true, trouble: None }), Err);
     }
     let report = ComparisonReport { ended_ms: clock::now(), ..report };
-    Ok(Outcome { report: Some(report), stopped: trouble.is_none() && !complete, trouble })
+    Ok(ComparisonResult { report: Some(report), stopped: trouble.is_none() && !complete, trouble })
 }
 
 /// Checks and completes the request, and assigns models to its lanes.

@@ -12,7 +12,7 @@ use hunch_core::model::DraftWindow;
 use hunch_error::Error;
 
 use super::{Prepared, WorkArgs};
-use crate::cli::progress::Progress;
+use crate::cli::progress::ProgressLine;
 use crate::cli::render;
 
 #[derive(Args)]
@@ -55,7 +55,7 @@ pub(super) fn fixed_lengths(work: &WorkArgs, default: MaxDraft) -> Result<Vec<Ma
 pub(super) fn run(args: &DraftsArgs) -> Result<()> {
     let lengths = fixed_lengths(&args.work, DEFAULT_LENGTH)?;
     let Prepared { plan, mut models, .. } = args.work.prepare(args.runs, None, &lengths)?;
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     let mut windows: Vec<_> = args.draft_windows.iter().map(|reach| reach.0).collect();
     if windows.is_empty() {
         windows.push(plan.options.draft_window);

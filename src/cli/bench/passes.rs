@@ -13,7 +13,7 @@ use hunch_model::spec::ModelSpec;
 use hunch_model::weights::WeightFile;
 
 use crate::cli::drafting::load_models;
-use crate::cli::progress::Progress;
+use crate::cli::progress::ProgressLine;
 use crate::cli::{IsaArgs, ModelArgs, render};
 
 #[derive(Args)]
@@ -82,7 +82,7 @@ pub(super) fn run(args: &PassesArgs) -> Result<()> {
     #[cfg(feature = "candle-baseline")]
     engines.extend(candle.as_mut().map(|candle| candle as &mut dyn PassEngine));
     engines.extend(others.iter_mut().map(|other| other as &mut dyn PassEngine));
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     let plan = PassPlan { rounds: 2 * args.runs, weight_bytes };
     let mut memory = || memory.gb_s();
     let (memory_gb_s, engines) = passes::measure(&mut engines, &mut memory, plan, &mut |done, total| {

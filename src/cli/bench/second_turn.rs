@@ -10,7 +10,7 @@ use hunch_core::method::Method;
 use serde::Serialize;
 
 use super::{Prepared, WorkArgs};
-use crate::cli::progress::Progress;
+use crate::cli::progress::ProgressLine;
 use crate::cli::render;
 
 #[derive(Args)]
@@ -31,7 +31,7 @@ struct SecondTurnRow<'a> {
 pub(super) fn run(args: &SecondTurnArgs) -> Result<()> {
     let Prepared { plan, mut models, .. } =
         args.work.prepare(1, None, &args.work.draft_lengths(MaxDraft::Auto))?;
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     let total = plan.suites.len() * plan.configs.len();
     let mut turns = Vec::new();
     for suite in &plan.suites {

@@ -10,7 +10,7 @@ use hunch_core::propose::draft_tree::TreeShape;
 
 use super::drafts::{estimate, fixed_lengths};
 use super::{Prepared, WorkArgs};
-use crate::cli::progress::Progress;
+use crate::cli::progress::ProgressLine;
 use crate::cli::render;
 
 #[derive(Args)]
@@ -31,7 +31,7 @@ pub(super) fn run(args: &TreeSearchArgs) -> Result<()> {
     if args.work.methods.is_empty() {
         plan.configs.retain(|config| tree_search::drafts_trees(config.method));
     }
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     let mut on_text = |done, total| progress.step("text", done, total);
     let found = tree_search::search(&mut models, &plan, &mut on_text)?;
     drop(progress);

@@ -10,7 +10,7 @@ use hunch_library::types::{Download, DownloadPhase, DownloadRequest, LibraryEven
 use hunch_library::{catalogue, hub};
 
 use super::hub::open;
-use crate::cli::progress::Progress;
+use crate::cli::progress::ProgressLine;
 use crate::cli::{ReportedError, render};
 
 #[derive(Args)]
@@ -59,7 +59,7 @@ pub(super) fn run(args: &PullArgs, json: bool) -> Result<()> {
         }
     }));
     let id = downloads.start(&request)?.id;
-    let progress = Progress::new();
+    let progress = ProgressLine::new();
     for message in messages {
         let download = match message {
             Message::Changed(download) if download.id == id => download,

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::super::Server;
-use super::super::body::{Content, Fields};
+use super::super::body::{Fields, TextContent};
 use super::super::errors::Failure;
 use super::super::tools::{AnswerPiece, History, ToolChoice, Tools, past_call};
 
@@ -89,12 +89,12 @@ pub(super) struct Message {
 #[serde(untagged, expecting = "expected a string or an array of blocks")]
 enum MessageContent {
     Text(String),
-    Blocks(Vec<Block>),
+    Blocks(Vec<ContentBlock>),
 }
 
 /// A block of content: text, a call or its result.
 #[derive(Deserialize)]
-struct Block {
+struct ContentBlock {
     #[serde(rename = "type")]
     kind: String,
     text: Option<String>,
@@ -102,7 +102,7 @@ struct Block {
     name: Option<String>,
     input: Option<Map<String, Value>>,
     tool_use_id: Option<String>,
-    content: Option<Content>,
+    content: Option<TextContent>,
     is_error: Option<bool>,
 }
 

@@ -243,7 +243,7 @@ impl Chunks {
     }
 }
 
-impl sse::Writer for Chunks {
+impl sse::EventWriter for Chunks {
     fn begin(&mut self, answer: &mut RunningAnswer) -> Vec<Event> {
         self.thoughts = self.shape.thoughts(answer);
         if self.shape.endpoint == Endpoint::Completions {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
-use events::{Events, Shape};
+use events::{ResponseEvents, Shape};
 use hunch_core::chat::Role;
 use hunch_model::text::AnswerFormat;
 use serde::Deserialize;
@@ -29,7 +29,7 @@ use super::{
     check_limit, thinking_of,
 };
 use crate::generate::GenerationPlan;
-use output::Output;
+use output::OutputItems;
 
 /// Fields of this endpoint that never change the answer. `max_tool_calls` counts tools that run at OpenAI.
 const HARMLESS: [&str; 2] = ["max_tool_calls", "client_metadata"];
@@ -41,7 +41,7 @@ const ENCRYPTED: &str = "reasoning.encrypted_content";
 
 /// Settings of a request.
 #[derive(Deserialize)]
-struct Settings {
+struct ResponseSettings {
     instructions: Option<String>,
     /// A negative number is no limit, as in chats.
     max_output_tokens: Option<i64>,
@@ -59,7 +59,7 @@ struct Settings {
     hunch: bool,
 }
 
-impl Settings {
+impl ResponseSettings {
     const NAMES: [&str; 9] = [
         "instructions",
         "max_output_tokens",
@@ -126,7 +126,7 @@ pub(in crate::serve) async fn create(server: Arc<Server>, request: Request) -> R
     let server = find_model(server, model).await?;
     refuse_unsupported(&mut fields)?;
     let mut echo = Echo::of(&fields);
-    let settings: Settings = fields.take(&Settings::NAMES)?;
+    let settings: ResponseSettings = fields.take(&ResponseSettings::NAMES)?;
     let logprobs = settings.logprobs()?;
     check_limit("max_output_tokens", settings.max_output_tokens)?;
     let mut history = History::default();
@@ -160,7 +160,7 @@ pub(in crate::serve) async fn create(server: Arc<Server>, request: Request) -> R
     };
     // Thoughts are split off before calls are read.
     let parser = calling.as_ref().map(|calling| calling.parser.clone());
-    let output = Output::new(server.clone(), parser, logprobs);
+    let output = OutputItems::new(server.clone(), parser, logprobs);
     let ask = Ask {
         question,
         plan,
@@ -171,7 +171,7 @@ pub(in crate::serve) async fn create(server: Arc<Server>, request: Request) -> R
         thinking_budget: None,
     };
     if settings.stream {
-        return sse::respond(server, ask, Events::new(shape, output)).await;
+        return sse::respond(server, ask, ResponseEvents::new(shape, output)).await;
     }
     let mut answer = answer::start(&server, ask).await?;
     let whole = answer.whole().await?;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::super::Server;
-use super::super::body::{Content, Fields};
+use super::super::body::{Fields, TextContent};
 use super::super::errors::Failure;
 use super::super::tools::{AnswerPiece, History, ToolChoice, Tools, past_call};
 
@@ -101,7 +101,7 @@ pub(super) fn choice_of(mode: &str) -> Result<ToolChoice, Failure> {
 #[derive(Deserialize)]
 pub(super) struct Message {
     role: String,
-    content: Option<Content>,
+    content: Option<TextContent>,
     #[serde(default)]
     tool_calls: Option<Vec<CallEntry>>,
     tool_call_id: Option<String>,

@@ -14,10 +14,10 @@ use crate::support::head_scores::features;
 use crate::support::pickle_writer;
 use hunch_testing::gguf_writer::GgufWriter;
 use hunch_testing::tiny::{Tiny, VOCABULARY, WIDTH};
-use hunch_testing::tiny_heads::{self, Format, SCORED, TinyHead, Values};
+use hunch_testing::tiny_heads::{self, HeadFormat, SCORED, TinyHead, Values};
 
 /// Writes a changed head and returns the error of loading it for a target.
-fn refused(format: Format, target: &Tiny, change: impl FnOnce(&mut TinyHead)) -> String {
+fn refused(format: HeadFormat, target: &Tiny, change: impl FnOnce(&mut TinyHead)) -> String {
     let folder = tempfile::tempdir().unwrap();
     let mut head = format.head();
     change(&mut head);
@@ -40,28 +40,31 @@ fn floats(head: &mut TinyHead, name: &str, change: impl FnOnce(&mut Vec<f32>)) {
 fn heads_of_another_target_are_refused() {
     let target = tiny_heads::target();
     for (why, error) in [
-        ("states of 512 values", refused(Format::Eagle3, &target, set("hidden_size", json!(512)))),
-        ("vocabulary has 1000 tokens", refused(Format::Eagle1, &target, set("vocab_size", json!(1000)))),
+        ("states of 512 values", refused(HeadFormat::Eagle3, &target, set("hidden_size", json!(512)))),
+        ("vocabulary has 1000 tokens", refused(HeadFormat::Eagle1, &target, set("vocab_size", json!(1000)))),
         (
             "states of 512 values",
-            refused(Format::Medusa, &target, |head| {
+            refused(HeadFormat::Medusa, &target, |head| {
                 head.tensors.insert("0.1.weight".into(), (vec![8, 512], Values::Float(vec![0.0; 4096])));
             }),
         ),
         (
             "vocabulary has 8 tokens",
-            refused(Format::Mlp, &target, |head| {
+            refused(HeadFormat::Mlp, &target, |head| {
                 head.tensors
                     .insert("speculator.emb.0.weight".into(), (vec![8, 128], Values::Float(vec![0.0; 1024])));
             }),
         ),
-        ("after layers [1, 0, 0]", refused(Format::Eagle3, &Tiny { layers: 3, ..target }, |_| {})),
-        ("after layers [0, 2, 7]", refused(Format::Speculators, &Tiny { layers: 7, ..target }, |_| {})),
-        ("after layers [1, 4, 6]", refused(Format::DFlashGguf, &Tiny { layers: 6, ..target }, |_| {})),
-        ("of 8 layers, and this one has 6", refused(Format::DFlash, &Tiny { layers: 6, ..target }, |_| {})),
+        ("after layers [1, 0, 0]", refused(HeadFormat::Eagle3, &Tiny { layers: 3, ..target }, |_| {})),
+        ("after layers [0, 2, 7]", refused(HeadFormat::Speculators, &Tiny { layers: 7, ..target }, |_| {})),
+        ("after layers [1, 4, 6]", refused(HeadFormat::DFlashGguf, &Tiny { layers: 6, ..target }, |_| {})),
+        (
+            "of 8 layers, and this one has 6",
+            refused(HeadFormat::DFlash, &Tiny { layers: 6, ..target }, |_| {}),
+        ),
         (
             "made for a target of 36 layers, and this one has 8",
-            refused(Format::DFlash, &target, set("num_target_layers", json!(36))),
+            refused(HeadFormat::DFlash, &target, set("num_target_layers", json!(36))),
         ),
     ] {
         assert!(error.contains(why), "{error}");
@@ -75,38 +78,41 @@ fn damaged_and_unknown_heads_are_refused() {
     for (why, error) in [
         (
             "must be a list of layers",
-            refused(Format::Speculators, &target, set("eagle_aux_hidden_state_layer_ids", json!("1, 3"))),
+            refused(HeadFormat::Speculators, &target, set("eagle_aux_hidden_state_layer_ids", json!("1, 3"))),
         ),
         (
             "must be true or false",
-            refused(Format::Speculators, &target, set("norm_before_residual", json!(1))),
+            refused(HeadFormat::Speculators, &target, set("norm_before_residual", json!(1))),
         ),
-        ("not finite", refused(Format::Eagle3, &target, set("rope_theta", json!(1e-300)))),
+        ("not finite", refused(HeadFormat::Eagle3, &target, set("rope_theta", json!(1e-300)))),
         (
             "norm.weight contains NaN",
-            change(Format::Eagle3, &|head| floats(head, "norm.weight", |w| w[3] = f32::NAN)),
+            change(HeadFormat::Eagle3, &|head| floats(head, "norm.weight", |w| w[3] = f32::NAN)),
         ),
-        ("contains inf", change(Format::Eagle1, &|head| floats(head, "fc.weight", |w| w[7] = f32::INFINITY))),
+        (
+            "contains inf",
+            change(HeadFormat::Eagle1, &|head| floats(head, "fc.weight", |w| w[7] = f32::INFINITY)),
+        ),
         (
             "fc.bias contains NaN",
-            change(Format::Eagle1, &|head| floats(head, "fc.bias", |w| w[0] = f32::NAN)),
+            change(HeadFormat::Eagle1, &|head| floats(head, "fc.bias", |w| w[0] = f32::NAN)),
         ),
         (
             "hidden_norm.weight has the shape",
-            change(Format::Eagle3, &|head| {
+            change(HeadFormat::Eagle3, &|head| {
                 head.tensors
                     .insert("midlayer.hidden_norm.weight".into(), (vec![2], Values::Float(vec![1.0; 2])));
             }),
         ),
         (
             "mlp.up_proj.weight is missing",
-            change(Format::Eagle3, &|head| {
+            change(HeadFormat::Eagle3, &|head| {
                 head.tensors.remove("midlayer.mlp.up_proj.weight");
             }),
         ),
         (
             "q_norm.weight, which EAGLE-3",
-            change(Format::Eagle3, &|head| {
+            change(HeadFormat::Eagle3, &|head| {
                 head.tensors.insert(
                     "midlayer.self_attn.q_norm.weight".into(),
                     (vec![2], Values::Float(vec![1.0; 2])),
@@ -115,107 +121,112 @@ fn damaged_and_unknown_heads_are_refused() {
         ),
         (
             "q_norm.weight is missing",
-            change(Format::DFlash, &|head| drop(head.tensors.remove("layers.1.self_attn.q_norm.weight"))),
+            change(HeadFormat::DFlash, &|head| drop(head.tensors.remove("layers.1.self_attn.q_norm.weight"))),
         ),
         (
             "markov_head.gate_proj.weight, which DSpark",
-            change(Format::DSpark, &|head| {
+            change(HeadFormat::DSpark, &|head| {
                 let gate = (vec![2], Values::Float(vec![1.0; 2]));
                 head.tensors.insert("markov_head.gate_proj.weight".into(), gate);
             }),
         ),
         (
             "markov_w2.weight is missing",
-            change(Format::DSpark, &|head| drop(head.tensors.remove("markov_head.markov_w2.weight"))),
+            change(HeadFormat::DSpark, &|head| drop(head.tensors.remove("markov_head.markov_w2.weight"))),
         ),
         (
             "markov_w1.weight has the shape",
-            change(Format::DSpark, &|head| {
+            change(HeadFormat::DSpark, &|head| {
                 let flat = (vec![64], Values::Float(vec![1.0; 64]));
                 head.tensors.insert("markov_head.markov_w1.weight".into(), flat);
             }),
         ),
         (
             "markov_w2.weight contains NaN",
-            change(Format::DSparkGguf, &|head| {
+            change(HeadFormat::DSparkGguf, &|head| {
                 floats(head, "markov_head.markov_w2.weight", |w| w[5] = f32::NAN);
             }),
         ),
         (
             "outside of the vocabulary",
-            change(Format::DFlash, &|head| head.config["dflash_config"]["mask_token_id"] = json!(VOCABULARY)),
+            change(HeadFormat::DFlash, &|head| {
+                head.config["dflash_config"]["mask_token_id"] = json!(VOCABULARY)
+            }),
         ),
-        ("layers.2.", change(Format::DFlash, &|head| head.config["num_hidden_layers"] = json!(3))),
-        ("is_causal is \"no\"", change(Format::DFlash, &|head| head.config["is_causal"] = json!("no"))),
+        ("layers.2.", change(HeadFormat::DFlash, &|head| head.config["num_hidden_layers"] = json!(3))),
+        ("is_causal is \"no\"", change(HeadFormat::DFlash, &|head| head.config["is_causal"] = json!("no"))),
         (
             "fc.weight reads 768 values of a row, but the states after 2 layers have 512",
-            change(Format::DFlash, &|head| {
+            change(HeadFormat::DFlash, &|head| {
                 head.config["dflash_config"]["target_layer_ids"] = json!([1, 4]);
             }),
         ),
         (
             "sliding_window is 0",
-            change(Format::DFlashSliding, &|head| head.config["sliding_window"] = json!(0)),
+            change(HeadFormat::DFlashSliding, &|head| head.config["sliding_window"] = json!(0)),
         ),
         (
             "sliding_window is -7",
-            change(Format::DFlashSliding, &|head| head.config["sliding_window"] = json!(-7)),
+            change(HeadFormat::DFlashSliding, &|head| head.config["sliding_window"] = json!(-7)),
         ),
         (
             "sliding_window is missing",
-            change(Format::DFlashSliding, &|head| head.config["sliding_window"] = Value::Null),
+            change(HeadFormat::DFlashSliding, &|head| head.config["sliding_window"] = Value::Null),
         ),
         (
             "3 entries for 2 layers",
-            change(Format::DFlashSliding, &|head| {
+            change(HeadFormat::DFlashSliding, &|head| {
                 head.config["layer_types"] = json!(["full_attention", "full_attention", "full_attention"]);
             }),
         ),
         (
             "layer has a sliding window",
-            change(Format::Eagle3, &|head| head.config["sliding_window"] = json!(64)),
+            change(HeadFormat::Eagle3, &|head| head.config["sliding_window"] = json!(64)),
         ),
-        ("those of no head", change(Format::Eagle1, &|head| drop(head.tensors.remove("fc.weight")))),
-        ("d2t is missing", change(Format::Eagle3, &|head| drop(head.tensors.remove("d2t")))),
+        ("those of no head", change(HeadFormat::Eagle1, &|head| drop(head.tensors.remove("fc.weight")))),
+        ("d2t is missing", change(HeadFormat::Eagle3, &|head| drop(head.tensors.remove("d2t")))),
         (
             "d2t and t2d name different",
-            change(Format::Eagle3, &|head| {
+            change(HeadFormat::Eagle3, &|head| {
                 head.tensors.insert("d2t".into(), (vec![SCORED], Values::Integer(vec![3; SCORED])));
             }),
         ),
         (
             "neither tokens nor offsets",
-            change(Format::Normed, &|head| {
+            change(HeadFormat::Normed, &|head| {
                 let backwards = (0..SCORED as i64).rev().map(|row| 2 * row).collect();
                 head.tensors.insert("d2t".into(), (vec![SCORED], Values::Integer(backwards)));
             }),
         ),
         (
             "d2t has 2 entries",
-            change(Format::Normed, &|head| {
+            change(HeadFormat::Normed, &|head| {
                 head.tensors.insert("d2t".into(), (vec![2], Values::Integer(vec![0, 1])));
             }),
         ),
         (
             "config.json says 100",
-            change(Format::Eagle3, &|head| head.config["draft_vocab_size"] = json!(100)),
+            change(HeadFormat::Eagle3, &|head| head.config["draft_vocab_size"] = json!(100)),
         ),
         (
             "1.0.linear.bias contains NaN",
-            change(Format::Medusa, &|head| floats(head, "1.0.linear.bias", |w| w[5] = f32::NAN)),
+            change(HeadFormat::Medusa, &|head| floats(head, "1.0.linear.bias", |w| w[5] = f32::NAN)),
         ),
-        ("1.1.weight is missing", change(Format::Medusa, &|head| drop(head.tensors.remove("1.1.weight")))),
+        (
+            "1.1.weight is missing",
+            change(HeadFormat::Medusa, &|head| drop(head.tensors.remove("1.1.weight"))),
+        ),
         (
             "proj.1.weight is missing",
-            change(Format::Mlp, &|head| drop(head.tensors.remove("speculator.proj.1.weight"))),
+            change(HeadFormat::Mlp, &|head| drop(head.tensors.remove("speculator.proj.1.weight"))),
         ),
         (
             "intermediate_size is missing",
-            change(Format::Eagle1, &|head| {
+            change(HeadFormat::Eagle1, &|head| {
                 head.config["intermediate_size"] = Value::Null;
             }),
         ),
-        ("2 layers", change(Format::Eagle1, &|head| head.config["num_hidden_layers"] = json!(2))),
+        ("2 layers", change(HeadFormat::Eagle1, &|head| head.config["num_hidden_layers"] = json!(2))),
     ] {
         assert!(error.contains(why), "{error}");
     }
@@ -225,7 +236,7 @@ fn damaged_and_unknown_heads_are_refused() {
 fn truncated_and_incomplete_folders_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let target = tiny_heads::target().write(root.path(), "target");
-    let folder = Format::Eagle3.write(root.path());
+    let folder = HeadFormat::Eagle3.write(root.path());
     let (file, config) = (folder.join("model.safetensors"), folder.join("config.json"));
     let whole = std::fs::read(&file).unwrap();
     let error = || {
@@ -255,7 +266,7 @@ fn truncated_and_incomplete_folders_are_refused() {
 fn damaged_pickles_are_refused() {
     let root = tempfile::tempdir().unwrap();
     let target = tiny_heads::target().write(root.path(), "target");
-    let folder = pickled(&Format::Medusa.head(), root.path(), "medusa_lm_head.pt");
+    let folder = pickled(&HeadFormat::Medusa.head(), root.path(), "medusa_lm_head.pt");
     let file = folder.join("medusa_lm_head.pt");
     let whole = std::fs::read(&file).unwrap();
     let refused = |bytes: &[u8]| {
@@ -296,13 +307,13 @@ fn damaged_pickles_are_refused() {
     claimed[entry + 20..entry + 28].fill(0xf0);
     refused(&claimed);
     for (change, why) in [("0.1.weight", "those of no head"), ("1.1.weight", "1.1.weight is missing")] {
-        let mut head = Format::Medusa.head();
+        let mut head = HeadFormat::Medusa.head();
         head.tensors.remove(change);
         pickle_writer::write(&head, &file);
         let error = open(&folder, &target).err().expect("the head was loaded").to_string();
         assert!(error.contains(why), "{error}");
     }
-    let mut head = Format::Medusa.head();
+    let mut head = HeadFormat::Medusa.head();
     floats(&mut head, "0.0.linear.weight", |w| w[3] = f32::NAN);
     pickle_writer::write(&head, &file);
     let error = open(&folder, &target).err().expect("the head was loaded").to_string();
@@ -311,11 +322,11 @@ fn damaged_pickles_are_refused() {
 
 /// Writes a changed GGUF head of EAGLE-3 and returns the error of loading it.
 fn refused_gguf(change: impl FnOnce(GgufWriter) -> GgufWriter) -> String {
-    refused_gguf_of(Format::LlamaCpp, change)
+    refused_gguf_of(HeadFormat::LlamaCpp, change)
 }
 
 /// Writes a changed GGUF head and returns the error of loading it.
-fn refused_gguf_of(format: Format, change: impl FnOnce(GgufWriter) -> GgufWriter) -> String {
+fn refused_gguf_of(format: HeadFormat, change: impl FnOnce(GgufWriter) -> GgufWriter) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("head.gguf");
     std::fs::write(&path, change(format.head().gguf()).bytes()).unwrap();
@@ -392,7 +403,7 @@ fn gguf_heads_of_another_target_or_architecture_are_refused() {
     }
     let folder = tempfile::tempdir().unwrap();
     let target = tiny_heads::target().write(folder.path(), "target");
-    let whole = Format::LlamaCpp.head().gguf().bytes();
+    let whole = HeadFormat::LlamaCpp.head().gguf().bytes();
     let path = folder.path().join("head.gguf");
     for keep in [0, 4, 100, 3000, whole.len() / 2, whole.len() - 1] {
         std::fs::write(&path, &whole[..keep]).unwrap();
@@ -417,10 +428,10 @@ fn windows_of_gguf_heads_are_checked() {
         (pattern, GgufValue::U32(2), "sliding_window_pattern is not a list of flags"),
         (causal, GgufValue::U32(1), "causal is neither true nor false"),
     ] {
-        let error = refused_gguf_of(Format::DFlashGguf, |file| file.without_key(key).value(key, value));
+        let error = refused_gguf_of(HeadFormat::DFlashGguf, |file| file.without_key(key).value(key, value));
         assert!(error.contains(why), "{why}: {error}");
     }
-    let error = refused_gguf_of(Format::DFlashGguf, |file| file.without_key(pattern));
+    let error = refused_gguf_of(HeadFormat::DFlashGguf, |file| file.without_key(pattern));
     assert!(error.contains("sliding_window_pattern is missing"), "{error}");
     let error = refused_gguf(|file| file.u32("eagle3.attention.sliding_window", 64));
     assert!(error.contains("layer has a sliding window"), "{error}");
@@ -439,7 +450,7 @@ fn windows_beyond_the_context_and_of_zero_hide_nothing() {
         [first].into_iter().chain((1..15).map(|_| head.next_logits(1).unwrap())).collect()
     };
     let folder_with = |name: &str, window: Value, types: Value| {
-        let mut head = Format::DFlash.head();
+        let mut head = HeadFormat::DFlash.head();
         head.config["sliding_window"] = window;
         head.config["use_sliding_window"] = json!(true);
         head.config["layer_types"] = types;
@@ -447,7 +458,7 @@ fn windows_beyond_the_context_and_of_zero_hide_nothing() {
         head.config["is_causal"] = json!(false);
         scores(&head.write(folder.path(), name))
     };
-    let full = scores(&Format::DFlash.write(folder.path()));
+    let full = scores(&HeadFormat::DFlash.write(folder.path()));
     let slides = json!(["sliding_attention", "sliding_attention"]);
     for window in [json!(55), json!(1_000_000), json!(u64::MAX)] {
         assert!(folder_with("wide", window.clone(), slides.clone()) == full, "{window}");
@@ -457,7 +468,7 @@ fn windows_beyond_the_context_and_of_zero_hide_nothing() {
     }
     let gguf_with = |name: &str, window: u32| {
         let key = "dflash.attention.sliding_window";
-        let file = Format::DFlashGguf.head().gguf().without_key(key).u32(key, window);
+        let file = HeadFormat::DFlashGguf.head().gguf().without_key(key).u32(key, window);
         let path = folder.path().join(name);
         std::fs::write(&path, file.bytes()).unwrap();
         scores(&path)

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use super::progress::{Meter, PartPhase};
 use super::{DownloadSettings, blocking};
-use crate::hub::{Failure, Hub, HubResponse, RemoteFile, Retry};
+use crate::hub::{Hub, HubResponse, RemoteFile, RequestFailure, Retry};
 use hunch_error::{Error, ErrorInfo};
 
 /// Reason why a file was not downloaded.
@@ -45,7 +45,7 @@ impl Backoff {
     }
 
     /// Returns the wait before the next attempt, or the error if there is none.
-    pub(super) fn next(&mut self, failure: Failure) -> Result<Duration, FetchError> {
+    pub(super) fn next(&mut self, failure: RequestFailure) -> Result<Duration, FetchError> {
         match failure.retry {
             Retry::Never => Err(FetchError::Failed(failure.error)),
             Retry::Relist => Err(FetchError::Changed(failure.error)),
@@ -85,7 +85,7 @@ pub(super) async fn fetch(job: FetchJob) -> Result<(), FetchError> {
     while let Err(error) = part.attempt().await {
         let failure = match error {
             AttemptError::Fetch(error) => return Err(error),
-            AttemptError::Failure(failure) => failure,
+            AttemptError::Request(failure) => failure,
         };
         // A server that keeps sending the beginning makes no progress.
         if part.written > furthest {
@@ -104,13 +104,13 @@ pub(super) async fn fetch(job: FetchJob) -> Result<(), FetchError> {
 }
 
 enum AttemptError {
-    Failure(Failure),
+    Request(RequestFailure),
     Fetch(FetchError),
 }
 
-impl From<Failure> for AttemptError {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
+impl From<RequestFailure> for AttemptError {
+    fn from(failure: RequestFailure) -> Self {
+        Self::Request(failure)
     }
 }
 
@@ -257,9 +257,9 @@ mod tests {
     use super::*;
 
     /// Returns a failure with a requested wait in seconds.
-    fn failure(requested: Option<u64>) -> Failure {
+    fn failure(requested: Option<u64>) -> RequestFailure {
         let error = Error::HubUnreachable { endpoint: "hub".into(), reason: "busy".into() };
-        Failure { error, retry: Retry::After(requested.map(Duration::from_secs)) }
+        RequestFailure { error, retry: Retry::After(requested.map(Duration::from_secs)) }
     }
 
     #[test]

@@ -12,16 +12,16 @@ use parking_lot::Mutex;
 pub(super) type Subscriber = Box<dyn FnMut(LibraryEvent) + Send>;
 
 /// A registered subscriber, `None` once removed.
-type Slot = Arc<Mutex<Option<Subscriber>>>;
+type SubscriberSlot = Arc<Mutex<Option<Subscriber>>>;
 
 #[derive(Default)]
 pub(super) struct Subscribers {
-    all: Mutex<Vec<(u64, Slot)>>,
-    queue: Mutex<Queue>,
+    all: Mutex<Vec<(u64, SubscriberSlot)>>,
+    queue: Mutex<EventQueue>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct EventQueue {
     events: VecDeque<LibraryEvent>,
     /// The delivering thread. There is only one, to keep the order.
     deliverer: Option<ThreadId>,
@@ -46,7 +46,7 @@ impl Subscribers {
 
     /// Removes a subscriber. Waits for a running call to return, unless called from inside it.
     pub(super) fn remove(&self, id: u64) {
-        let mut removed: Vec<Slot> = Vec::new();
+        let mut removed: Vec<SubscriberSlot> = Vec::new();
         self.all.lock().retain(|(known, subscriber)| {
             if *known == id {
                 removed.push(Arc::clone(subscriber));
@@ -82,7 +82,7 @@ impl Subscribers {
         }
         let _delivery = Delivery(self);
         while let Some(event) = self.next() {
-            let all: Vec<Slot> =
+            let all: Vec<SubscriberSlot> =
                 self.all.lock().iter().map(|(_, subscriber)| Arc::clone(subscriber)).collect();
             for subscriber in &all {
                 if let Some(subscriber) = subscriber.lock().as_mut() {

@@ -12,7 +12,7 @@ use super::install::{self, Destination};
 use super::partial_state::{self, PartialDownload, PartialState};
 use super::progress::{Meter, SpeedAverage};
 use super::{Inner, blocking, is_active};
-use crate::hub::{Failure, Listing, RemoteFile, Retry, model_name};
+use crate::hub::{Listing, RemoteFile, RequestFailure, Retry, model_name};
 use crate::types::{
     Download, DownloadPhase, DownloadRequest, HubCard, HubRepository, HubSearch, HubSearchPage, LibraryEvent,
 };
@@ -56,7 +56,7 @@ async fn in_time<T>(inner: &Inner, work: impl Future<Output = Result<T>>) -> Res
 /// Repeats a request that the user is waiting for, unless the Hub asks for a longer wait than the user has patience for.
 async fn with_short_retries<T, F>(inner: &Inner, mut request: impl FnMut() -> F) -> Result<T>
 where
-    F: Future<Output = Result<T, Failure>>,
+    F: Future<Output = Result<T, RequestFailure>>,
 {
     let mut settings = inner.settings.clone();
     settings.max_retries = settings.max_retries.min(LISTING_RETRIES);

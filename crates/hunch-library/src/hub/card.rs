@@ -1,6 +1,6 @@
 //! Model cards: the README of a repository as Markdown that can be read without HTML.
 
-use super::client::{Failure, Hub};
+use super::client::{Hub, RequestFailure};
 use crate::types::HubCard;
 use hunch_error::{Error, Refusal, Result};
 
@@ -76,7 +76,7 @@ const BREAKS: [&str; 17] = [
 
 impl Hub {
     /// Fetches a model card. A repository without one has an empty card.
-    pub(crate) async fn card(&self, repository: &str) -> Result<HubCard, Failure> {
+    pub(crate) async fn card(&self, repository: &str) -> Result<HubCard, RequestFailure> {
         let url = self.url(repository.split('/').chain(["raw", "main", "README.md"]));
         let (text, cut) = match self.read_start(url, repository, MAX_CARD_BYTES).await {
             Ok(body) => (
@@ -85,7 +85,7 @@ impl Hub {
                 ),
                 body.cut,
             ),
-            Err(Failure { error: Error::Refused(Refusal::NoSuchHubFile { .. }), .. }) => {
+            Err(RequestFailure { error: Error::Refused(Refusal::NoSuchHubFile { .. }), .. }) => {
                 (String::new(), false)
             }
             Err(failure) => return Err(failure),

@@ -44,12 +44,12 @@ pub(crate) enum Retry {
 
 /// A failed request.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct RequestFailure {
     pub(crate) error: Error,
     pub(crate) retry: Retry,
 }
 
-impl Failure {
+impl RequestFailure {
     pub(crate) fn permanent(error: Error) -> Self {
         Self { error, retry: Retry::Never }
     }
@@ -115,21 +115,21 @@ impl Hub {
     }
 
     /// Fetches a small response as a whole.
-    pub(super) async fn read(&self, url: Url, of: &str) -> Result<Vec<u8>, Failure> {
+    pub(super) async fn read(&self, url: Url, of: &str) -> Result<Vec<u8>, RequestFailure> {
         self.read_whole(url, of, MAX_RESPONSE_BYTES).await.map(|body| body.bytes)
     }
 
     /// Fetches a response as a whole, at most `limit` bytes.
-    pub(super) async fn read_whole(&self, url: Url, of: &str, limit: usize) -> Result<Body, Failure> {
+    pub(super) async fn read_whole(&self, url: Url, of: &str, limit: usize) -> Result<Body, RequestFailure> {
         let body = self.read_start(url, of, limit).await?;
         match body.cut {
             false => Ok(body),
-            true => Err(Failure::permanent(self.unreachable("its response is too long"))),
+            true => Err(RequestFailure::permanent(self.unreachable("its response is too long"))),
         }
     }
 
     /// Fetches the first `limit` bytes of a response.
-    pub(super) async fn read_start(&self, url: Url, of: &str, limit: usize) -> Result<Body, Failure> {
+    pub(super) async fn read_start(&self, url: Url, of: &str, limit: usize) -> Result<Body, RequestFailure> {
         let mut response = self.get(url, None, of).await?.response;
         let link = header(response.headers(), LINK.as_str());
         let mut bytes = Vec::new();
@@ -151,13 +151,16 @@ impl Hub {
         revision: &str,
         path: &str,
         from: u64,
-    ) -> Result<HubResponse, Failure> {
+    ) -> Result<HubResponse, RequestFailure> {
         let parts = repository.split('/').chain(["resolve", revision]).chain(path.split('/'));
         self.get(self.url(parts), (from > 0).then_some(from), repository).await
     }
 
     /// Returns the next bytes of a body.
-    pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<impl AsRef<[u8]>>, Failure> {
+    pub(crate) async fn chunk(
+        &self,
+        response: &mut Response,
+    ) -> Result<Option<impl AsRef<[u8]>>, RequestFailure> {
         match tokio::time::timeout(self.stall_timeout, response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
             Ok(Err(error)) => Err(self.connection_error(&error.without_url())),
@@ -165,7 +168,12 @@ impl Hub {
         }
     }
 
-    async fn get(&self, url: Url, from: Option<u64>, repository: &str) -> Result<HubResponse, Failure> {
+    async fn get(
+        &self,
+        url: Url,
+        from: Option<u64>,
+        repository: &str,
+    ) -> Result<HubResponse, RequestFailure> {
         let (mut url, mut etag) = (url, None);
         for _ in 0..MAX_REDIRECTS {
             let is_hub = same_origin(&url, &self.endpoint);
@@ -186,10 +194,15 @@ impl Hub {
                 return Err(self.storage_error(&response));
             }
         }
-        Err(Failure::permanent(self.unreachable("it redirects in a loop")))
+        Err(RequestFailure::permanent(self.unreachable("it redirects in a loop")))
     }
 
-    async fn send(&self, url: Url, from: Option<u64>, token: Option<&Token>) -> Result<Response, Failure> {
+    async fn send(
+        &self,
+        url: Url,
+        from: Option<u64>,
+        token: Option<&Token>,
+    ) -> Result<Response, RequestFailure> {
         let mut request = self.http.get(url);
         if let Some(from) = from {
             request = request.header(RANGE, format!("bytes={from}-"));
@@ -216,8 +229,8 @@ impl Hub {
         tokio::task::spawn_blocking(move || tokens.current().0).await.ok().flatten()
     }
 
-    fn redirected(&self, from: &Url, to: &str) -> Result<Url, Failure> {
-        let refused = |why: &str| Failure::permanent(self.unreachable(why));
+    fn redirected(&self, from: &Url, to: &str) -> Result<Url, RequestFailure> {
+        let refused = |why: &str| RequestFailure::permanent(self.unreachable(why));
         let next = from.join(to).map_err(|_| refused("it redirects to an invalid address"))?;
         match (from.scheme(), next.scheme()) {
             ("https", "https") | ("http", "http" | "https") => Ok(next),
@@ -226,7 +239,7 @@ impl Hub {
     }
 
     /// Converts an error status of the Hub itself.
-    fn hub_error(&self, response: &Response, repository: &str, token: Option<&Token>) -> Failure {
+    fn hub_error(&self, response: &Response, repository: &str, token: Option<&Token>) -> RequestFailure {
         let (status, headers) = (response.status(), response.headers());
         if let Some(failure) = self.overload(status, headers) {
             return failure;
@@ -254,11 +267,11 @@ impl Hub {
         // A missing file may have been replaced in a newer commit.
         let retry =
             if code == "EntryNotFound" || code == "RevisionNotFound" { Retry::Relist } else { Retry::Never };
-        Failure { error, retry }
+        RequestFailure { error, retry }
     }
 
     /// Converts an error status of the storage server. Its addresses expire, and the Hub issues new ones.
-    fn storage_error(&self, response: &Response) -> Failure {
+    fn storage_error(&self, response: &Response) -> RequestFailure {
         let status = response.status();
         self.overload(status, response.headers()).unwrap_or_else(|| {
             self.transient(&format!("its file storage responded with status {}", status.as_u16()), None)
@@ -266,7 +279,7 @@ impl Hub {
     }
 
     /// Returns a retryable failure for overload and server errors.
-    fn overload(&self, status: StatusCode, headers: &HeaderMap) -> Option<Failure> {
+    fn overload(&self, status: StatusCode, headers: &HeaderMap) -> Option<RequestFailure> {
         let error = match status.as_u16() {
             429 => Refusal::HubBusy {
                 endpoint: self.address(),
@@ -276,20 +289,20 @@ impl Hub {
             code @ (408 | 500..) => self.unreachable(&format!("it responded with status {code}")),
             _ => return None,
         };
-        Some(Failure { error, retry: Retry::After(requested_wait(headers)) })
+        Some(RequestFailure { error, retry: Retry::After(requested_wait(headers)) })
     }
 
     /// Converts a connection error.
-    fn connection_error(&self, error: &reqwest::Error) -> Failure {
+    fn connection_error(&self, error: &reqwest::Error) -> RequestFailure {
         let why = http::describe_failure(error);
         if http::certificate_error(error).is_some() {
-            return Failure::permanent(self.unreachable(&why));
+            return RequestFailure::permanent(self.unreachable(&why));
         }
         self.transient(&why, None)
     }
 
-    pub(crate) fn transient(&self, why: &str, wait: Option<Duration>) -> Failure {
-        Failure { error: self.unreachable(why), retry: Retry::After(wait) }
+    pub(crate) fn transient(&self, why: &str, wait: Option<Duration>) -> RequestFailure {
+        RequestFailure { error: self.unreachable(why), retry: Retry::After(wait) }
     }
 
     fn unreachable(&self, why: &str) -> Error {

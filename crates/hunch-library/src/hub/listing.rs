@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::client::{Failure, Hub};
+use super::client::{Hub, RequestFailure};
 use super::names;
 use crate::types::{HubFile, HubRepository};
 use hunch_error::{Error, Refusal};
@@ -60,7 +60,7 @@ struct LfsInfo {
 
 impl Hub {
     /// Lists a repository. One request returns the sizes and checksums of all files.
-    pub(crate) async fn listing(&self, repository: &str) -> Result<Listing, Failure> {
+    pub(crate) async fn listing(&self, repository: &str) -> Result<Listing, RequestFailure> {
         let mut url = self.url(["api", "models"].into_iter().chain(repository.split('/')));
         url.set_query(Some("blobs=true"));
         let body = self.read(url, repository).await?;

@@ -14,7 +14,7 @@ use crate::http::ProxyChoice;
 use hunch_error::{Refusal, Result};
 
 pub use card::plain_card;
-pub(crate) use client::{Failure, Hub, HubResponse, Retry};
+pub(crate) use client::{Hub, HubResponse, RequestFailure, Retry};
 pub(crate) use listing::{Listing, RemoteFile};
 pub use listing::{choose_file, parse_listing};
 pub(crate) use names::{check_part, model_name};

@@ -4,7 +4,7 @@
 use reqwest::Url;
 use serde_json::Value;
 
-use super::client::{Failure, Hub};
+use super::client::{Hub, RequestFailure};
 use super::listing::{bits, is_gated, is_model_path, quantisation_of};
 use super::names;
 use crate::types::{HubFormat, HubResult, HubSearch, HubSearchPage, HubSort, HubSupport};
@@ -41,7 +41,7 @@ pub(crate) fn check(search: &HubSearch) -> Result<()> {
 
 impl Hub {
     /// Searches for repositories.
-    pub(crate) async fn search(&self, search: &HubSearch) -> Result<HubSearchPage, Failure> {
+    pub(crate) async fn search(&self, search: &HubSearch) -> Result<HubSearchPage, RequestFailure> {
         let body = self.read_whole(self.search_url(search), "", MAX_ANSWER_BYTES).await;
         let body = body.map_err(|failure| self.of_search(failure))?;
         let mut page = parse_search(search.format, &body.bytes).map_err(|why| self.not_searched(why))?;
@@ -79,7 +79,7 @@ impl Hub {
     }
 
     /// Converts a failure that would name a repository. A mirror may have no search.
-    fn of_search(&self, failure: Failure) -> Failure {
+    fn of_search(&self, failure: RequestFailure) -> RequestFailure {
         match failure.error {
             Error::HubUnreachable { .. }
             | Error::Refused(Refusal::HubBusy { .. } | Refusal::TokenRejected { .. }) => failure,
@@ -87,8 +87,10 @@ impl Hub {
         }
     }
 
-    fn not_searched(&self, why: &str) -> Failure {
-        Failure::permanent(Refusal::NoHubSearch { endpoint: self.address(), detail: why.to_owned() }.into())
+    fn not_searched(&self, why: &str) -> RequestFailure {
+        RequestFailure::permanent(
+            Refusal::NoHubSearch { endpoint: self.address(), detail: why.to_owned() }.into(),
+        )
     }
 }
 

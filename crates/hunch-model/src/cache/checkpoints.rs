@@ -102,10 +102,10 @@ impl DeltaPlan {
     }
 
     /// Returns the first node with an input.
-    fn node_of(&self, input: Input) -> usize {
+    fn node_of(&self, input: NodeInput) -> usize {
         let own = match input {
-            Input::Again(index) => self.reach + index,
-            Input::Row(row) => self.inputs_before_rows + row,
+            NodeInput::Again(index) => self.reach + index,
+            NodeInput::Row(row) => self.inputs_before_rows + row,
         };
         let is_own = |seen: &[usize]| seen[self.reach] == own;
         self.seen.chunks_exact(self.reach + 1).position(is_own).unwrap_or(0)
@@ -165,25 +165,25 @@ impl Held {
         let mut paths = Paths::default();
         let mut before = None;
         for index in 0..again.len() {
-            before = Some(paths.follow(before, Input::Again(index)));
+            before = Some(paths.follow(before, NodeInput::Again(index)));
         }
         for row in 0..rows {
             // Rows of a chain follow each other.
             if mask.is_causal() {
-                before = Some(paths.follow(before, Input::Row(row)));
+                before = Some(paths.follow(before, NodeInput::Row(row)));
                 continue;
             }
             let mut node = before;
             for slot in mask.visible_tail(row) {
                 let input = match slot.checked_sub(cached) {
-                    Some(row) => Input::Row(row),
+                    Some(row) => NodeInput::Row(row),
                     // A row of an earlier pass that only some rows see.
                     None if self.has_input(slot) => {
                         let index = again.iter().position(|&other| other == slot).unwrap_or(again.len());
                         if index == again.len() {
                             again.push(slot);
                         }
-                        Input::Again(index)
+                        NodeInput::Again(index)
                     }
                     None => return Err(lost()),
                 };
@@ -192,19 +192,19 @@ impl Held {
         }
         let mut saved = Vec::new();
         if start < base {
-            saved.push((Input::Again(base - start - 1), base));
+            saved.push((NodeInput::Again(base - start - 1), base));
         }
         if mask.is_causal() {
             // Drafts may go back to a row within a long pass.
             let lens = [rows.checked_sub(GAP).filter(|&len| len > 0), Some(rows)];
-            saved.extend(lens.into_iter().flatten().map(|len| (Input::Row(len - 1), base + len)));
+            saved.extend(lens.into_iter().flatten().map(|len| (NodeInput::Row(len - 1), base + len)));
         }
         let mut pending: Vec<(usize, usize)> = Vec::new();
         for &(_, len) in &saved {
             let place = self.free_place(len, from, &pending);
             pending.push((place, len));
         }
-        let saved: Vec<Input> = saved.into_iter().map(|(input, _)| input).collect();
+        let saved: Vec<NodeInput> = saved.into_iter().map(|(input, _)| input).collect();
         let mut plan = paths.into_plan(again.len(), reach);
         plan.saves =
             saved.iter().zip(&pending).map(|(input, &(place, _))| (plan.node_of(*input), place)).collect();
@@ -268,7 +268,7 @@ impl Held {
 
 /// Input of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Input {
+enum NodeInput {
     /// Held input, by its index among those that are read again.
     Again(usize),
     /// Row of the pass.
@@ -279,7 +279,7 @@ enum Input {
 #[derive(Default)]
 struct Paths {
     /// Parent and input of each node.
-    nodes: Vec<(Option<usize>, Input)>,
+    nodes: Vec<(Option<usize>, NodeInput)>,
     /// Nodes after each node.
     children: Vec<Vec<usize>>,
     /// Nodes without a parent.
@@ -288,7 +288,7 @@ struct Paths {
 
 impl Paths {
     /// Returns the node of an input after `parent`. Creates it if there is none.
-    fn follow(&mut self, parent: Option<usize>, input: Input) -> usize {
+    fn follow(&mut self, parent: Option<usize>, input: NodeInput) -> usize {
         let children = match parent {
             Some(parent) => &mut self.children[parent],
             None => &mut self.first,
@@ -317,8 +317,8 @@ impl Paths {
         while let Some((node, parent)) = open.pop() {
             let index = plan.nodes.len();
             let (row, own) = match self.nodes[node].1 {
-                Input::Again(at) => (None, reach + at),
-                Input::Row(row) => (Some(row), reach + again + row),
+                NodeInput::Again(at) => (None, reach + at),
+                NodeInput::Row(row) => (Some(row), reach + again + row),
             };
             match parent {
                 Some(parent) => {

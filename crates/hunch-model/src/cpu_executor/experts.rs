@@ -12,7 +12,7 @@ use hunch_kernels::activation::{Activation, add_scaled, clamped_silu, gated_gelu
 use hunch_kernels::experts::{
     ExpertEntries, ExpertInput, ExpertRows, ExpertStack, multiply_experts, multiply_gated_experts,
 };
-use hunch_kernels::matmul::Input;
+use hunch_kernels::matmul::ProductInput;
 use hunch_kernels::quantise::QuantisedRows;
 
 /// Weights of the experts of a layer.
@@ -90,7 +90,7 @@ impl ExpertSpace {
             if gate.wants_quantised() || up.wants_quantised() {
                 quantised.fill(threads, h);
             }
-            self.input.gather(&self.entries, experts.used, Input { x: h, quantised }, (gate, up));
+            self.input.gather(&self.entries, experts.used, ProductInput { x: h, quantised }, (gate, up));
         }
         let ExpertInput { x, quantised: of_entries } = &self.input;
         let input = ExpertRows { entries: &self.entries, x, quantised: of_entries };

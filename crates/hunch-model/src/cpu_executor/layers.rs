@@ -27,7 +27,7 @@ use hunch_kernels::activation::{
 };
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
 use hunch_kernels::experts::ExpertStack;
-use hunch_kernels::matmul::{Input, multiply_gated};
+use hunch_kernels::matmul::{ProductInput, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{RowMask, Threads};
 
@@ -41,12 +41,12 @@ pub(crate) struct CpuLayers {
     pub(super) weights: Arc<Vec<CpuLayerWeights>>,
     pub(super) rope: Arc<Rope>,
     pub(super) cache: KvCache,
-    pub(super) pass: Pass,
+    pub(super) pass: CpuPass,
     pub(super) workspace: Workspace,
 }
 
 /// State of the current pass.
-pub(super) struct Pass {
+pub(super) struct CpuPass {
     pub(super) rows: usize,
     pub(super) angles: PassAngles,
     pub(super) visible: VisibleSlots,
@@ -96,7 +96,7 @@ impl CpuLayers {
             cache: KvCache::on_host(&spec, spec.context_length, compute.kv()),
             weights: Arc::new(weights),
             rope: Arc::new(rope),
-            pass: Pass::empty(),
+            pass: CpuPass::empty(),
             workspace: Workspace::default(),
             compute: compute.clone(),
             spec,
@@ -129,7 +129,7 @@ impl CpuLayers {
             weights: self.weights.clone(),
             rope: self.rope.clone(),
             cache: KvCache::on_host(&self.spec, self.cache.max_len(), self.cache.kv_type()),
-            pass: Pass::empty(),
+            pass: CpuPass::empty(),
             workspace: Workspace::default(),
         }
     }
@@ -153,7 +153,7 @@ impl CpuLayers {
         self.cache.reserve(rows)?;
         self.workspace.x = x;
         self.workspace.experts.begin();
-        self.pass = Pass {
+        self.pass = CpuPass {
             rows,
             angles: self.rope.angles(mask.positions()),
             visible: VisibleSlots::new(mask),
@@ -343,7 +343,14 @@ impl CpuLayers {
         gated.resize(self.pass.rows * gate.n, 0.0);
         if let (Some(gate_matrix), Some(up_matrix)) = (gate.matrix_without_bias(), up.matrix_without_bias()) {
             quantise_for(threads, &[gate, up], h, quantised);
-            multiply_gated(threads, Input { x: h, quantised }, gate_matrix, up_matrix, activation, gated);
+            multiply_gated(
+                threads,
+                ProductInput { x: h, quantised },
+                gate_matrix,
+                up_matrix,
+                activation,
+                gated,
+            );
             return Ok(());
         }
         let mut up_values = vec![0.0; gated.len()];
@@ -464,7 +471,7 @@ fn join(spec: &ModelSpec, norm: Option<&[f32]>, update: &mut [f32], x: &mut [f32
     add_scaled(x, update, spec.residual_scale);
 }
 
-impl Pass {
+impl CpuPass {
     pub(super) fn empty() -> Self {
         let visible = VisibleSlots::new(&RowMask::causal(0, 0));
         Self { rows: 0, angles: PassAngles::default(), visible, convolution_plan: None, delta_plan: None }

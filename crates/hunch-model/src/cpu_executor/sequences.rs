@@ -3,7 +3,7 @@
 //! Every row is computed as in a pass of its own, bit for bit.
 
 use super::CpuExecutor;
-use super::layers::{Pass, Workspace};
+use super::layers::{CpuPass, Workspace};
 use crate::cache::KvCache;
 use crate::executor::{Executor, LAYER, LayerStep, SequenceExecutor};
 use hunch_core::model::{LogitRows, PassOutput, Rows};
@@ -87,7 +87,7 @@ impl SequenceExecutor for CpuSequences {
         let lead = &mut self.lead;
         lead.layers.workspace.x = lead.embed(&tokens)?;
         lead.layers.pass =
-            Pass { angles: lead.layers.rope.angles(positions), rows: rows.len(), ..Pass::empty() };
+            CpuPass { angles: lead.layers.rope.angles(positions), rows: rows.len(), ..CpuPass::empty() };
         let mut tapped = vec![Rows::default(); taps.len()];
         for layer in 0..self.lead.layers.spec.n_layer {
             self.lead.layers.project(layer)?;

@@ -21,7 +21,7 @@ use hunch_core::token::TokenId;
 use hunch_error::Result;
 use serde_json::Value;
 
-use super::config::{Config, ConfigFile, layer_entries};
+use super::config::{ConfigFile, LayerConfig, layer_entries};
 use super::layer::BlockAttention;
 use super::target_parts::taps;
 
@@ -102,7 +102,7 @@ impl BlockConfig {
     ///
     /// # Errors
     /// If the head was made for a target of another number of layers.
-    pub(super) fn taps(&self, config: &Config, layers: usize) -> Result<Vec<usize>, String> {
+    pub(super) fn taps(&self, config: &LayerConfig, layers: usize) -> Result<Vec<usize>, String> {
         if let Some(stated) = self.target_layers.filter(|stated| *stated != layers) {
             return Err(format!("it was made for a target of {stated} layers, and this one has {layers}"));
         }
@@ -111,7 +111,7 @@ impl BlockConfig {
     }
 
     /// Returns the number of layers of the target that are read.
-    pub(super) fn reads(&self, config: &Config) -> usize {
+    pub(super) fn reads(&self, config: &LayerConfig) -> usize {
         self.taps.as_ref().map_or(config.layers, Vec::len)
     }
 

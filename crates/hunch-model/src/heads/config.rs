@@ -15,7 +15,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// Configuration of a head with decoder layers.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Config {
+pub(super) struct LayerConfig {
     /// Number of layers.
     pub(super) layers: usize,
     /// Width of the residual stream.
@@ -31,7 +31,7 @@ pub(super) struct Config {
     /// Epsilon of the norms.
     pub(super) eps: f64,
     /// Rotary embedding.
-    pub(super) rope: Rope,
+    pub(super) rope: RopeConfig,
     /// Elements that are rotated together.
     pub(super) rope_kind: RopeKind,
     /// Tokens of the target, if the file says so.
@@ -50,16 +50,16 @@ pub(super) struct Config {
 
 /// Rotary embedding of the layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Rope {
+pub(super) struct RopeConfig {
     /// Base frequency.
     pub(super) base: f32,
     /// Scaling of the frequencies.
-    pub(super) scaling: Scaling,
+    pub(super) scaling: RopeScaling,
 }
 
 /// Scaling of rotary frequencies.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Scaling {
+pub(super) enum RopeScaling {
     /// All frequencies are divided by this factor, 1 for none.
     Linear(f32),
     /// Low frequencies are divided by `factor`, high ones not, with a ramp between them (Llama 3.1).
@@ -75,7 +75,7 @@ pub(super) enum Scaling {
     },
 }
 
-impl Scaling {
+impl RopeScaling {
     /// Returns the divisor of a frequency.
     pub(super) fn divisor(self, frequency: f64) -> f64 {
         match self {
@@ -109,7 +109,7 @@ pub(super) fn read(folder: &Path) -> Result<Value> {
     serde_json::from_slice(&text).map_err(|error| invalid(format!("it is no JSON ({error})")))
 }
 
-impl Config {
+impl LayerConfig {
     /// Interprets a configuration. `file` is named in errors.
     ///
     /// # Errors
@@ -259,7 +259,7 @@ impl Entries<'_> {
         Ok(())
     }
 
-    fn rope(&self) -> Result<Rope> {
+    fn rope(&self) -> Result<RopeConfig> {
         let scaling = self.get("rope_scaling").or_else(|| self.get("rope_parameters"));
         let entry =
             |name: &str| scaling.and_then(|scaling| scaling.get(name)).filter(|value| !value.is_null());
@@ -271,8 +271,8 @@ impl Entries<'_> {
         };
         let kind = entry("rope_type").or_else(|| entry("type")).map_or(Some("default"), Value::as_str);
         let scaling = match kind {
-            Some("default") => Scaling::Linear(1.0),
-            Some("linear") => Scaling::Linear(number("factor")? as f32),
+            Some("default") => RopeScaling::Linear(1.0),
+            Some("linear") => RopeScaling::Linear(number("factor")? as f32),
             Some("llama3") => {
                 let (low, high) = (number("low_freq_factor")?, number("high_freq_factor")?);
                 if high <= low {
@@ -281,7 +281,7 @@ impl Entries<'_> {
                         .invalid(format!("high_freq_factor {high} is not above low_freq_factor {low}")));
                 }
                 let context = number("original_max_position_embeddings")?;
-                Scaling::Llama3 { factor: number("factor")?, low, high, context }
+                RopeScaling::Llama3 { factor: number("factor")?, low, high, context }
             }
             other => {
                 return Err(self
@@ -289,7 +289,7 @@ impl Entries<'_> {
                     .unsupported(format!("its RoPE scaling is \"{}\"", other.unwrap_or_default())));
             }
         };
-        Ok(Rope { base, scaling })
+        Ok(RopeConfig { base, scaling })
     }
 
     /// Returns the layers after which the target's states are read.
@@ -334,8 +334,8 @@ mod tests {
         })
     }
 
-    fn config(value: &Value) -> Result<Config> {
-        Config::of(value, Path::new("head/config.json"))
+    fn config(value: &Value) -> Result<LayerConfig> {
+        LayerConfig::of(value, Path::new("head/config.json"))
     }
 
     fn with(changes: Value) -> Value {
@@ -348,7 +348,7 @@ mod tests {
     fn flat_and_nested_files_have_the_same_meaning() {
         let plain = config(&flat()).unwrap();
         assert_eq!((plain.n_embd, plain.head_dim, plain.n_kv_head), (4096, 128, 8));
-        assert_eq!((plain.rope.base, plain.rope.scaling), (10_000.0, Scaling::Linear(1.0)));
+        assert_eq!((plain.rope.base, plain.rope.scaling), (10_000.0, RopeScaling::Linear(1.0)));
         assert_eq!(
             (plain.n_draft_vocab, &plain.taps, plain.norm_before_residual),
             (Some(32_000), &None, false)
@@ -361,7 +361,7 @@ mod tests {
             "speculators_config": { "verifier": { "name_or_path": "meta-llama/Llama-3.1-8B-Instruct" } }
         }))
         .unwrap();
-        let expected = Config {
+        let expected = LayerConfig {
             norm_before_residual: true,
             taps: Some(vec![1, 15, 28]),
             target: Some("meta-llama/Llama-3.1-8B-Instruct".into()),

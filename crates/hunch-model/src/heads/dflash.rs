@@ -24,7 +24,7 @@ use hunch_kernels::activation::{rms_norm, rms_norm_in_place};
 use hunch_kernels::quantise::QuantisedRows;
 
 use super::block_config::{BlockConfig, MOST};
-use super::config::Config;
+use super::config::LayerConfig;
 use super::layer::{BlockAttention, DecoderLayer, HEAD_NORMS, HeadLayer, is_of_layer};
 use super::linear::{Linear, vector};
 use super::markov::Markov;
@@ -94,7 +94,7 @@ impl DFlash {
     /// If a tensor is missing, has the wrong shape or is not finite, or the head does not fit the target.
     pub(super) fn load(
         file: &TensorFiles,
-        (config, block): (&Config, &BlockConfig),
+        (config, block): (&LayerConfig, &BlockConfig),
         embedding: Arc<Embedding>,
         target: &TargetParts<'_>,
     ) -> Result<Self> {

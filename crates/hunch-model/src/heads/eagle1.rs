@@ -14,7 +14,7 @@ use hunch_kernels::activation::rms_norm;
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
 
-use super::config::Config;
+use super::config::LayerConfig;
 use super::eagle::{Fused, Fusion, States};
 use super::linear::{Linear, product, target_head, vector};
 use super::target_parts::TargetParts;
@@ -46,7 +46,7 @@ impl Eagle1 {
     /// If a tensor is missing, has the wrong shape or is not finite.
     pub(super) fn load(
         file: &crate::weights::WeightFile,
-        config: &Config,
+        config: &LayerConfig,
         target: &TargetParts<'_>,
     ) -> Result<Self> {
         let (n, spec, threads) = (config.n_embd, &target.spec, target.compute.threads());

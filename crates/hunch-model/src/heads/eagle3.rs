@@ -16,7 +16,7 @@ use hunch_kernels::Threads;
 use hunch_kernels::activation::{rms_norm, rms_norm_in_place};
 use hunch_kernels::quantise::QuantisedRows;
 
-use super::config::Config;
+use super::config::LayerConfig;
 use super::eagle::{Fused, Fusion, States};
 use super::linear::{Linear, vector};
 use super::output_head::{self, OutputHead};
@@ -62,7 +62,7 @@ impl Eagle3 {
     pub(super) fn load(
         file: &TensorFiles,
         prefix: &str,
-        config: &Config,
+        config: &LayerConfig,
         target: &TargetParts<'_>,
     ) -> Result<Self> {
         let (n, threads) = (config.n_embd, target.compute.threads());

@@ -16,11 +16,11 @@ use hunch_core::model::RowLayout;
 use hunch_error::Result;
 use hunch_kernels::activation::{Activation, rms_norm, rms_norm_in_place, rotate_halves, rotate_neighbours};
 use hunch_kernels::attention::{Attention, AttentionInput, AttentionShape, VisibleSlots};
-use hunch_kernels::matmul::{Input, multiply_gated};
+use hunch_kernels::matmul::{ProductInput, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{LayerWindow, RowMask};
 
-use super::config::Config;
+use super::config::LayerConfig;
 use super::linear::{Linear, vector};
 use crate::cache::KvCache;
 use crate::decoder::row_mask;
@@ -146,7 +146,7 @@ impl DecoderLayer {
     pub(super) fn load(
         file: &WeightFile,
         prefix: &str,
-        (config, width): (&Config, usize),
+        (config, width): (&LayerConfig, usize),
         target: &ModelSpec,
         compute: &Compute,
     ) -> Result<Self> {
@@ -338,7 +338,7 @@ fn feed_forward(
         if w.gate.matrix.wants_quantised() {
             quantised.fill(threads, h);
         }
-        let input = Input { x: h, quantised };
+        let input = ProductInput { x: h, quantised };
         return multiply_gated(threads, input, &w.gate.matrix, &w.up.matrix, Activation::Silu, gated);
     }
     let mut up = vec![0.0; gated.len()];
@@ -348,7 +348,7 @@ fn feed_forward(
 }
 
 /// Returns the parameters of a layer, for its cache and its rotary embedding.
-fn spec(config: &Config, target: &ModelSpec) -> ModelSpec {
+fn spec(config: &LayerConfig, target: &ModelSpec) -> ModelSpec {
     ModelSpec {
         n_layer: 1,
         n_embd: config.n_embd,

@@ -5,7 +5,7 @@ use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{Device, Tensor};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
-use hunch_kernels::matmul::{Input, Product, multiply};
+use hunch_kernels::matmul::{Product, ProductInput, multiply};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{MatrixSource, Threads, WeightMatrix, WeightType};
 
@@ -169,7 +169,7 @@ pub(super) fn product(
     if matrix.wants_quantised() {
         quantised.fill(threads, x);
     }
-    multiply(threads, Input { x, quantised }, &mut [Product { matrix, bias, out, add }]);
+    multiply(threads, ProductInput { x, quantised }, &mut [Product { matrix, bias, out, add }]);
 }
 
 /// Copies rows of the target's output head into a matrix of their own.

@@ -51,7 +51,7 @@ const LAYER_NAMES: [(&str, &str); 13] = [
 ];
 
 /// Metadata of a head.
-pub(super) struct Entries {
+pub(super) struct HeadMetadata {
     /// In the form of `config.json`.
     pub(super) values: Value,
     /// Elements that are rotated together.
@@ -74,7 +74,7 @@ pub(super) fn architecture(path: &Path) -> Option<&'static str> {
 /// # Errors
 /// [`Error::InvalidModelFile`] if it is damaged or an entry is missing, [`Error::UnsupportedModel`] for another
 /// architecture.
-pub(super) fn open(path: &Path) -> Result<(TensorFiles, Entries)> {
+pub(super) fn open(path: &Path) -> Result<(TensorFiles, HeadMetadata)> {
     let file = ModelFile::open(path)?;
     let gguf = Gguf::from_file(&file)?;
     let architecture = gguf.require_str("general.architecture")?;
@@ -82,7 +82,7 @@ pub(super) fn open(path: &Path) -> Result<(TensorFiles, Entries)> {
         let reason = format!("its architecture is \"{architecture}\"");
         return Err(Error::UnsupportedModel { path: path.to_path_buf(), reason });
     };
-    let entries = Entries {
+    let entries = HeadMetadata {
         values: entries(&gguf, architecture)?,
         rope_kind: if architecture == EAGLE3 { RopeKind::Interleaved } else { RopeKind::Halves },
         target: gguf.str("general.base_model.0.name").map(str::to_owned),

@@ -26,7 +26,7 @@ use hunch_core::propose::head::{DraftHead, TreeRows};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_kernels::activation::{Activation, rms_norm};
-use hunch_kernels::matmul::{Input, multiply_gated};
+use hunch_kernels::matmul::{ProductInput, multiply_gated};
 use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
 
@@ -254,7 +254,14 @@ impl Workspace {
         rms_norm(x, &block.norm, EPS, y);
         gated.resize(block.up.rows(), 0.0);
         quantised.fill(threads, y);
-        multiply_gated(threads, Input { x: y, quantised }, &block.gate, &block.up, Activation::Silu, gated);
+        multiply_gated(
+            threads,
+            ProductInput { x: y, quantised },
+            &block.gate,
+            &block.up,
+            Activation::Silu,
+            gated,
+        );
         product(threads, gated, quantised, &block.down, None, x, true);
         for ((y, x), (scale, shift)) in y.iter_mut().zip(&*x).zip(w.out_scale.iter().zip(&w.out_shift)) {
             *y = *x * scale + shift;

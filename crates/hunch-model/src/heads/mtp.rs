@@ -51,14 +51,14 @@ const HEAD: &str = "shared_head_head";
 const NORM: &str = "shared_head_norm";
 
 /// Names and sizes of the first MTP layer of a file.
-struct Parts {
+struct MtpParts {
     /// Number of the layer in the file.
     index: usize,
     n_embd: usize,
     n_vocab: usize,
 }
 
-impl Parts {
+impl MtpParts {
     /// Returns the full name of a tensor of its own.
     fn name(&self, part: &str) -> String {
         format!("{}.weight", self.stem(part))
@@ -84,7 +84,7 @@ impl Parts {
     /// Reads the MTP layer `index` of a file, of a model of this width, vocabulary and architecture.
     ///
     /// # Errors
-    /// See [`Parts::of`].
+    /// See [`MtpParts::of`].
     fn at(index: usize, gguf: &Gguf, (n_embd, n_vocab): (usize, usize), architecture: &str) -> Result<Self> {
         let path = gguf.path.clone();
         if !runs_mtp(architecture) {
@@ -145,7 +145,7 @@ impl<'a> Alone<'a> {
     }
 
     /// Checks that the layer belongs to a target, and returns its parts. `norm` has the output norms of file and target.
-    fn parts(&self, target: &ModelSpec, norms: [Option<&[f32]>; 2]) -> Result<Parts> {
+    fn parts(&self, target: &ModelSpec, norms: [Option<&[f32]>; 2]) -> Result<MtpParts> {
         let name = &target.name;
         let detail = if self.architecture != target.architecture {
             format!("it drafts for \"{}\", and {name} is \"{}\"", self.architecture, target.architecture)
@@ -159,14 +159,14 @@ impl<'a> Alone<'a> {
             return Err(Refusal::HeadOfOther { name: display_name::of(self.gguf) }.into());
         } else {
             let sizes = (target.n_embd, target.n_vocab);
-            return Parts::at(self.index, self.gguf, sizes, &target.architecture);
+            return MtpParts::at(self.index, self.gguf, sizes, &target.architecture);
         };
         Err(Refusal::HeadMismatch { detail }.into())
     }
 }
 
 /// Opens an MTP layer in a file of its own for a target, and checks that it belongs to it.
-fn open_alone(path: &Path, target: &WeightFile, spec: &ModelSpec) -> Result<(WeightFile, Parts)> {
+fn open_alone(path: &Path, target: &WeightFile, spec: &ModelSpec) -> Result<(WeightFile, MtpParts)> {
     let file = WeightFile::open(path)?;
     let no_layer = || Error::Internal(format!("{} has no MTP layer alone", path.display()));
     let alone = Alone::of(file.gguf())?.ok_or_else(no_layer)?;
@@ -234,7 +234,7 @@ struct Mtp {
 
 impl Mtp {
     /// Loads the weights of `file`, which may be another one than that of the target.
-    fn load(parts: &Parts, file: &WeightFile, target: &TargetParts<'_>) -> Result<Self> {
+    fn load(parts: &MtpParts, file: &WeightFile, target: &TargetParts<'_>) -> Result<Self> {
         let TargetParts { spec, compute, .. } = target;
         let (n, threads) = (spec.n_embd, compute.threads());
         let output_norm = vector(target.file, output_norm(target.file), n)?;
@@ -363,11 +363,11 @@ fn cache_per_token(spec: &ModelSpec, compute: &Compute) -> usize {
 /// [`Error::Refused`] if a tensor is missing, misshapen or not finite, or the architecture's MTP layers do not
 /// run, and the errors of reading. The target itself is not affected.
 pub(super) fn load(target: &TargetParts<'_>) -> Result<Option<Head>> {
-    let Some(parts) = Parts::of(target.file.gguf(), &target.spec)? else { return Ok(None) };
+    let Some(parts) = MtpParts::of(target.file.gguf(), &target.spec)? else { return Ok(None) };
     load_parts(&parts, target.file, target).map(Some).map_err(of_layer)
 }
 
-fn load_parts(parts: &Parts, file: &WeightFile, target: &TargetParts<'_>) -> Result<Head> {
+fn load_parts(parts: &MtpParts, file: &WeightFile, target: &TargetParts<'_>) -> Result<Head> {
     let TargetParts { spec, compute, .. } = target;
     let own_table = parts.name(EMBEDDING);
     let embedding = if file.has(&own_table) {
@@ -400,13 +400,13 @@ fn of_layer(error: Error) -> Error {
 pub(super) fn outlook(target: &WeightFile, compute: &Compute) -> Result<Option<HeadOutlook>> {
     let gguf = target.gguf();
     let spec = ModelSpec::from_gguf(gguf)?;
-    let Some(parts) = Parts::of(gguf, &spec)? else { return Ok(None) };
+    let Some(parts) = MtpParts::of(gguf, &spec)? else { return Ok(None) };
     outlook_of(&parts, (target, target), &spec, compute).map(Some)
 }
 
 /// Predicts memory and reads of the MTP layer of a file for a target.
 fn outlook_of(
-    parts: &Parts,
+    parts: &MtpParts,
     (file, target): (&WeightFile, &WeightFile),
     spec: &ModelSpec,
     compute: &Compute,
@@ -433,7 +433,7 @@ fn outlook_of(
 /// As [`load`], from the header alone.
 pub(super) fn describe(gguf: &Gguf) -> Result<Option<HeadSummary>> {
     let spec = ModelSpec::from_gguf(gguf)?;
-    if Parts::of(gguf, &spec)?.is_none() {
+    if MtpParts::of(gguf, &spec)?.is_none() {
         return Ok(None);
     }
     Ok(Some(summary(gguf, (spec.n_embd, Some(spec.n_vocab), Some(spec.name)))))

@@ -15,7 +15,7 @@ use hunch_error::{Error, Refusal, Result};
 use super::HeadSummary;
 use super::block_config::BlockConfig;
 use super::checked;
-use super::config::{self, Config};
+use super::config::{self, LayerConfig};
 use super::dflash::{self, DFlash};
 use super::eagle::{Fusion, LayerHead};
 use super::eagle1::Eagle1;
@@ -52,19 +52,19 @@ const IGNORED: [&str; 7] = [
 ];
 
 /// Architecture of a published head, with what its files say of it.
-enum Architecture {
-    Eagle1 { prefix: &'static str, config: Config },
-    Eagle3 { prefix: &'static str, config: Config },
-    DFlash { config: Config, block: BlockConfig, has_markov: bool },
+enum HeadArchitecture {
+    Eagle1 { prefix: &'static str, config: LayerConfig },
+    Eagle3 { prefix: &'static str, config: LayerConfig },
+    DFlash { config: LayerConfig, block: BlockConfig, has_markov: bool },
     Medusa(MedusaShape),
     Speculator(SpeculatorShape),
 }
 
-impl Architecture {
+impl HeadArchitecture {
     /// Recognises the architecture of open files.
     ///
     /// `in_gguf` has the entries of a GGUF file. Others have them in their folder.
-    fn of(file: &TensorFiles, path: &Path, in_gguf: Option<&llama_cpp::Entries>) -> Result<Self> {
+    fn of(file: &TensorFiles, path: &Path, in_gguf: Option<&llama_cpp::HeadMetadata>) -> Result<Self> {
         let has = |name: String| file.shape(&name).is_some();
         let prefix = PREFIXES.into_iter().find(|prefix| has(format!("{prefix}.self_attn.q_proj.weight")));
         if let Some(prefix) = prefix.filter(|_| has("fc.weight".into())) {
@@ -75,7 +75,7 @@ impl Architecture {
                     (config::read(folder)?, folder.join("config.json"), RopeKind::Halves)
                 }
             };
-            let config = Config { rope_kind, ..Config::of(&entries, &source)? };
+            let config = LayerConfig { rope_kind, ..LayerConfig::of(&entries, &source)? };
             if has("hidden_norm.weight".into()) {
                 let block = BlockConfig::of(&entries, config.layers, &source)?;
                 // Files of llama.cpp have the embedding of the mask in their own table.
@@ -144,7 +144,7 @@ impl Architecture {
 /// An open head.
 struct Published {
     file: TensorFiles,
-    architecture: Architecture,
+    architecture: HeadArchitecture,
     /// Name of the target, if stated.
     target: Option<String>,
 }
@@ -165,7 +165,7 @@ impl Published {
             Some(pickle) if files_at(path).is_empty() => (pickle::open(&pickle)?, None, None),
             _ => (safetensors::open(path)?, None, None),
         };
-        let architecture = Architecture::of(&file, path, in_gguf.as_ref())?;
+        let architecture = HeadArchitecture::of(&file, path, in_gguf.as_ref())?;
         let known = |name: &String| {
             architecture.has(name)
                 || IGNORED.contains(&&name[..])
@@ -185,12 +185,12 @@ impl Published {
         let (width, target_vocabulary) = self.architecture.target_size(&self.file);
         let weights = &self.file.weights;
         let layers = match &self.architecture {
-            Architecture::Eagle3 { config, .. } => config.taps.clone(),
-            Architecture::DFlash { block, .. } => block.stated_taps(),
+            HeadArchitecture::Eagle3 { config, .. } => config.taps.clone(),
+            HeadArchitecture::DFlash { block, .. } => block.stated_taps(),
             _ => None,
         };
         let target_layers = match &self.architecture {
-            Architecture::DFlash { block, .. } => block.target_layers(),
+            HeadArchitecture::DFlash { block, .. } => block.target_layers(),
             _ => None,
         };
         HeadSummary {
@@ -214,8 +214,8 @@ impl Published {
     /// Checks that the weights read the states of as many layers as the configuration names.
     fn check_inputs(&self) -> Result<()> {
         let (config, layers) = match &self.architecture {
-            Architecture::Eagle3 { config, .. } => (config, TAPS),
-            Architecture::DFlash { config, block, .. } => (config, block.reads(config)),
+            HeadArchitecture::Eagle3 { config, .. } => (config, TAPS),
+            HeadArchitecture::DFlash { config, block, .. } => (config, block.reads(config)),
             _ => return Ok(()),
         };
         let inputs = self.file.shape("fc.weight").and_then(|shape| shape.last().copied()).unwrap_or(0);
@@ -232,8 +232,8 @@ impl Published {
     /// Checks that a target of `layers` layers has those that the head reads.
     fn check_depth(&self, layers: usize) -> Result<(), String> {
         match &self.architecture {
-            Architecture::Eagle3 { config, .. } => taps(layers, config.taps.as_deref(), TAPS).map(drop),
-            Architecture::DFlash { config, block, .. } => block.taps(config, layers).map(drop),
+            HeadArchitecture::Eagle3 { config, .. } => taps(layers, config.taps.as_deref(), TAPS).map(drop),
+            HeadArchitecture::DFlash { config, block, .. } => block.taps(config, layers).map(drop),
             _ => Ok(()),
         }
     }
@@ -263,8 +263,8 @@ impl Published {
         let loaded = tensors.iter().filter(|(name, _)| !IGNORED.contains(&&name[..]));
         let own: u64 = loaded.map(|(_, info)| in_memory(info, stored_type(info))).sum();
         let (config, own_head) = match &self.architecture {
-            Architecture::Medusa(MedusaShape { positions, .. })
-            | Architecture::Speculator(SpeculatorShape { positions, .. }) => {
+            HeadArchitecture::Medusa(MedusaShape { positions, .. })
+            | HeadArchitecture::Speculator(SpeculatorShape { positions, .. }) => {
                 return Ok(HeadOutlook {
                     memory: HeadMemory { weights: own, cache_per_token: 0 },
                     read_by_a_draft: None,
@@ -272,14 +272,14 @@ impl Published {
                     acceptance: None,
                 });
             }
-            Architecture::Eagle1 { config, .. } => (config, false),
-            Architecture::Eagle3 { config, .. } | Architecture::DFlash { config, .. } => {
+            HeadArchitecture::Eagle1 { config, .. } => (config, false),
+            HeadArchitecture::Eagle3 { config, .. } | HeadArchitecture::DFlash { config, .. } => {
                 (config, self.file.shape("lm_head.weight").is_some())
             }
         };
         // A block reads the layers once, however many of its tokens are drafted.
         let block = match &self.architecture {
-            Architecture::DFlash { block, .. } => Some(block.depth()),
+            HeadArchitecture::DFlash { block, .. } => Some(block.depth()),
             _ => None,
         };
         let copies = Copies::of(target, compute)?;
@@ -298,23 +298,23 @@ impl Published {
         self.check_target(&target.spec)?;
         let (file, compute) = (&self.file, target.compute);
         match &self.architecture {
-            Architecture::Eagle1 { prefix, config } => {
+            HeadArchitecture::Eagle1 { prefix, config } => {
                 let fusion = Eagle1::load(&file.weights, config, target)?;
                 with_layer(fusion, (file, prefix), (config, config.n_embd), target)
             }
-            Architecture::Eagle3 { prefix, config } => {
+            HeadArchitecture::Eagle3 { prefix, config } => {
                 let fusion = Eagle3::load(file, prefix, config, target)?;
                 with_layer(fusion, (file, prefix), (config, 2 * config.n_embd), target)
             }
-            Architecture::DFlash { config, block, .. } => {
+            HeadArchitecture::DFlash { config, block, .. } => {
                 let head = DFlash::load(file, (config, block), embedding(target)?, target)?;
                 Ok(Head::new(Box::new(head)))
             }
-            Architecture::Medusa(shape) => {
+            HeadArchitecture::Medusa(shape) => {
                 let network = Medusa::load(file, *shape, compute.threads())?;
                 Ok(Head::new(Box::new(LastStateHead::new(network, target)?)))
             }
-            Architecture::Speculator(shape) => {
+            HeadArchitecture::Speculator(shape) => {
                 let network = Speculator::load(file, *shape, compute.threads())?;
                 Ok(Head::new(Box::new(LastStateHead::new(network, target)?)))
             }
@@ -325,7 +325,7 @@ impl Published {
 fn with_layer<F: Fusion>(
     fusion: F,
     (file, prefix): (&TensorFiles, &str),
-    config: (&Config, usize),
+    config: (&LayerConfig, usize),
     target: &TargetParts<'_>,
 ) -> Result<Head> {
     let layer = DecoderLayer::load(&file.weights, prefix, config, &target.spec, target.compute)?;

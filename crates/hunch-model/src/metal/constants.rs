@@ -2,7 +2,7 @@
 //! the text of the shaders. Values are set where the kernels are dispatched.
 
 /// Type of a constant's field.
-pub(super) trait Word: Copy {
+pub(super) trait ConstantWord: Copy {
     /// Name of the type in the shaders.
     #[cfg(test)]
     const TYPE: &'static str;
@@ -11,7 +11,7 @@ pub(super) trait Word: Copy {
     fn word(self) -> u32;
 }
 
-impl Word for u32 {
+impl ConstantWord for u32 {
     #[cfg(test)]
     const TYPE: &'static str = "uint";
 
@@ -20,7 +20,7 @@ impl Word for u32 {
     }
 }
 
-impl Word for f32 {
+impl ConstantWord for f32 {
     #[cfg(test)]
     const TYPE: &'static str = "float";
 
@@ -44,11 +44,11 @@ macro_rules! constants {
             /// Types and names of the fields.
             #[cfg(test)]
             pub(super) const FIELDS: &'static [(&'static str, &'static str)] =
-                &[$((<$type as $crate::metal::constants::Word>::TYPE, stringify!($field))),*];
+                &[$((<$type as $crate::metal::constants::ConstantWord>::TYPE, stringify!($field))),*];
 
             /// Returns the fields as the kernel reads them.
             pub(super) fn words(self) -> [u32; Self::COUNT] {
-                [$($crate::metal::constants::Word::word(self.$field)),*]
+                [$($crate::metal::constants::ConstantWord::word(self.$field)),*]
             }
         }
     };

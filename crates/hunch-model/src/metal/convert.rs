@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::packed::{Format, UNIT};
+use super::packed::{PackedFormat, UNIT};
 use super::selftest::{KernelPart, SelfTest};
 use crate::dequantise::dequantise;
 use crate::gguf::Gguf;
@@ -119,23 +119,29 @@ fn widen(from: WeightType, block: &[u8], out: &mut Vec<u8>) {
         }
         WeightType::Q5_0 => {
             out.extend_from_slice(&block[..2]);
-            out.extend(Format::Q5_0.units(block)[0].codes.map(|code| (code - Format::Q5_0.offset()) as u8));
+            out.extend(
+                PackedFormat::Q5_0.units(block)[0]
+                    .codes
+                    .map(|code| (code - PackedFormat::Q5_0.offset()) as u8),
+            );
         }
         // A fifth bit that is 0 everywhere.
         WeightType::Q4_1 => insert(block, 4, 4, out),
         WeightType::Q4K => insert(block, 16, 32, out),
         WeightType::Iq4Nl => {
             out.extend_from_slice(&block[..2]);
-            out.extend(Format::Iq4Nl.units(block)[0].codes.map(|code| Format::Iq4Nl.value(code) as u8));
+            out.extend(
+                PackedFormat::Iq4Nl.units(block)[0].codes.map(|code| PackedFormat::Iq4Nl.value(code) as u8),
+            );
         }
         WeightType::Q3K | WeightType::Iq3S => {
-            let format = if from == WeightType::Q3K { Format::Q3K } else { Format::Iq3S };
+            let format = if from == WeightType::Q3K { PackedFormat::Q3K } else { PackedFormat::Iq3S };
             let units = format.units(block);
             let (mut low, mut high, mut scales) = ([0; 128], [0; 64], [0; 16]);
             for (u, unit) in units.iter().enumerate() {
                 let (side, j) = (u / 4, u % 4);
                 for (i, code) in unit.codes.iter().enumerate() {
-                    let code = (format.value(*code) + i32::from(Format::Q6K.offset())) as u8;
+                    let code = (format.value(*code) + i32::from(PackedFormat::Q6K.offset())) as u8;
                     low[64 * side + UNIT * (j % 2) + i] |= (code & 15) << (4 * (j / 2));
                     high[32 * side + i] |= (code >> 4) << (2 * j);
                 }

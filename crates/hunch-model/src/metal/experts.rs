@@ -13,8 +13,8 @@ use super::constants::constants;
 use super::gpu::{Argument, Buffer, BufferAt, Gpu, Grid};
 use super::kernels::{Kernel, Kernels};
 use super::matrix::Matrix;
-use super::multiply::{ProductConstants, Scaling, Store};
-use super::products::{MAX_PARTS, Parts, TileRows, WeightKernel, parts};
+use super::multiply::{ProductConstants, ResultScaling, ResultUse};
+use super::products::{MAX_PARTS, PartKernels, TileRows, WeightKernel, parts};
 use crate::spec::{Experts, Weighting};
 
 /// Most experts of a layer: threads of the kernel that lists them.
@@ -119,7 +119,7 @@ pub struct ExpertPass<'a> {
     /// Rows that are multiplied.
     pub x: &'a Activations,
     /// Rows of the entries.
-    pub input: ExpertInput,
+    pub input: ExpertInputRows,
     /// Rows of the pass.
     pub rows: usize,
     /// Numbers of experts.
@@ -156,7 +156,7 @@ pub struct SharedOutput<'a> {
 
 /// Input rows of the products of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExpertInput {
+pub enum ExpertInputRows {
     /// Rows of the pass. All entries of a row read it.
     Rows,
     /// A row for each entry.
@@ -209,7 +209,7 @@ fn most_blocks(rows: usize, experts: &Experts) -> usize {
 }
 
 /// Returns the types of the matrices of products.
-fn parts_of(products: &[ExpertProduct<'_>]) -> Parts {
+fn parts_of(products: &[ExpertProduct<'_>]) -> PartKernels {
     parts(products.iter().map(|product| &product.experts.matrix))
 }
 
@@ -287,8 +287,8 @@ impl Kernels {
         let ExpertPass { x, input, rows, experts, routing } = pass;
         let tile = block(rows);
         let divide = match input {
-            ExpertInput::Rows => experts.used,
-            ExpertInput::Entries => 1,
+            ExpertInputRows::Rows => experts.used,
+            ExpertInputRows::Entries => 1,
         };
         let (mut groups, mut constants) = (0, vec![divide as u32]);
         // A pass of one row has codes, as in other products.
@@ -304,7 +304,7 @@ impl Kernels {
                 stride: *stride as u32,
                 flags,
                 groups: of_part as u32,
-                ..ProductConstants::of(matrix, rows, Scaling::NONE)
+                ..ProductConstants::of(matrix, rows, ResultScaling::NONE)
             };
             constants.extend(of_expert.words());
             constants.extend(matrix.stream_bytes(n).map(|bytes| bytes as u32));
@@ -324,7 +324,7 @@ impl Kernels {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn join_experts(&self, input: JoinInput<'_>, out: &Buffer, store: Store) -> Result<()> {
+    pub fn join_experts(&self, input: JoinInput<'_>, out: &Buffer, store: ResultUse) -> Result<()> {
         let JoinInput { outputs, weights, used, shared, rows, width } = input;
         let scores = shared.and_then(|shared| shared.scores);
         let flags = u32::from(store.adds())

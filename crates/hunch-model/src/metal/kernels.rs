@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::gpu::{Argument, Gpu, Grid, KernelId, KernelSource};
 use super::matrix::FloatFormat;
-use super::packed::Format;
-use super::products::{self, Parts, TileRows, packed_settings};
+use super::packed::PackedFormat;
+use super::products::{self, PartKernels, TileRows, packed_settings};
 use hunch_error::{Error, Result};
 
 /// Threads of a simdgroup.
@@ -18,15 +18,15 @@ pub(super) const LANES: u32 = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kernel {
     /// Products of one to three matrices with the same rows.
-    Multiply(TileRows, Parts),
+    Multiply(TileRows, PartKernels),
     /// Products of one to three matrices of experts with the rows that chose them.
-    MultiplyExperts(TileRows, Parts),
+    MultiplyExperts(TileRows, PartKernels),
     /// Choice of experts.
     Route,
     /// Sum of the outputs of experts.
     JoinExperts,
     /// Rows of a packed table.
-    TakeRows(Format),
+    TakeRows(PackedFormat),
     /// Rows of a float table.
     TakeFloatRows(FloatFormat),
     /// RMS norm, after adding what a part of a layer computed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hunch_kernels::WeightType;
 
 use super::gpu::{Argument, Buffer, Gpu};
-use super::packed::{Format, Packed, TILE_ROWS, stream_bytes};
+use super::packed::{Packed, PackedFormat, TILE_ROWS, stream_bytes};
 use hunch_error::{Error, Result};
 
 /// Float type with a kernel.
@@ -45,7 +45,7 @@ pub enum Matrix {
     /// Quantised weights, packed.
     Packed {
         /// Type.
-        format: Format,
+        format: PackedFormat,
         /// The four streams.
         buffer: Buffer,
         /// Offsets of the streams.
@@ -78,7 +78,7 @@ impl Matrix {
         if !k.is_multiple_of(32) {
             return Err(no_kernel(dtype, k));
         }
-        if let Some(format) = Format::of(dtype) {
+        if let Some(format) = PackedFormat::of(dtype) {
             let packed = Packed::new(format, n, k, file);
             let buffer = Buffer::with_bytes(gpu, &packed.bytes)?;
             return Ok(Self::Packed { format, buffer, offsets: packed.offsets, n, k });
@@ -89,19 +89,19 @@ impl Matrix {
 
     /// Returns `true` if there is a kernel for the type.
     pub fn has_kernel(dtype: WeightType) -> bool {
-        Format::of(dtype).is_some() || FloatFormat::of(dtype).is_some()
+        PackedFormat::of(dtype).is_some() || FloatFormat::of(dtype).is_some()
     }
 
     /// Returns the size in bytes of a matrix on a GPU, or `None` if there is no kernel for the type.
     pub fn bytes_in_memory(dtype: WeightType, n: usize, k: usize) -> Option<usize> {
         let floats = || FloatFormat::of(dtype).map(|_| n * k * dtype.type_size());
-        Format::of(dtype).map(|format| Packed::size(format, n, k)).or_else(floats)
+        PackedFormat::of(dtype).map(|format| Packed::size(format, n, k)).or_else(floats)
     }
 
     /// Returns `true` if matrices with these rows and this type may be packed as one.
     pub fn can_join(dtype: WeightType, rows: &[usize]) -> bool {
         FloatFormat::of(dtype).is_some()
-            || Format::of(dtype).is_some() && rows.iter().all(|n| n.is_multiple_of(TILE_ROWS))
+            || PackedFormat::of(dtype).is_some() && rows.iter().all(|n| n.is_multiple_of(TILE_ROWS))
     }
 
     /// Returns the number of rows.

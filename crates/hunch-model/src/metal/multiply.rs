@@ -28,12 +28,12 @@ pub struct GpuProduct<'a> {
     /// Adds to the output.
     pub add: bool,
     /// Scale and bound of the results.
-    pub scaling: Scaling,
+    pub scaling: ResultScaling,
 }
 
 /// Use of results.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Store {
+pub enum ResultUse {
     /// They replace the output.
     Replace,
     /// They replace the output, times a factor.
@@ -42,7 +42,7 @@ pub enum Store {
     Add(f32),
 }
 
-impl Store {
+impl ResultUse {
     /// Returns `true` if results are added.
     pub fn adds(self) -> bool {
         matches!(self, Self::Add(_))
@@ -68,14 +68,14 @@ impl GpuProduct<'_> {
 
 /// Scale and bound of the results of a product.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scaling {
+pub struct ResultScaling {
     /// Factor.
     pub scale: f32,
     /// Bound of scaled results that are not added: y becomes `cap * tanh(y / cap)`.
     pub cap: Option<f32>,
 }
 
-impl Scaling {
+impl ResultScaling {
     /// Leaves results as they are.
     pub const NONE: Self = Self { scale: 1.0, cap: None };
 }
@@ -205,7 +205,7 @@ constants! {
 impl ProductConstants {
     /// Returns the constants of a kernel that reads a matrix: of output rows as wide as the matrix has columns, without
     /// flags and threadgroups.
-    pub(super) fn of(matrix: &Matrix, rows: usize, scaling: Scaling) -> Self {
+    pub(super) fn of(matrix: &Matrix, rows: usize, scaling: ResultScaling) -> Self {
         Self {
             n: matrix.n() as u32,
             k: matrix.k() as u32,

@@ -18,7 +18,7 @@ const ALIGNMENT: usize = 256;
 
 /// Quantised type with a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
+pub enum PackedFormat {
     /// 4 bits, one scale.
     Q4_0,
     /// 4 bits, scale and minimum.
@@ -110,7 +110,7 @@ pub struct Unit {
     pub min: [i32; 2],
 }
 
-impl Format {
+impl PackedFormat {
     /// All formats.
     pub const ALL: [Self; 26] = [
         Self::Q4_0,
@@ -429,7 +429,7 @@ fn q6k(block: &[u8], u: usize) -> Unit {
 #[derive(Clone, Debug)]
 pub struct Packed {
     /// Type of the weights.
-    pub format: Format,
+    pub format: PackedFormat,
     /// Rows.
     pub n: usize,
     /// Columns.
@@ -441,7 +441,7 @@ pub struct Packed {
 }
 
 /// Returns the size of each stream of a packed matrix.
-pub(super) fn stream_bytes(format: Format, n: usize, k: usize) -> [usize; 4] {
+pub(super) fn stream_bytes(format: PackedFormat, n: usize, k: usize) -> [usize; 4] {
     let units = n.next_multiple_of(TILE_ROWS) * (k / UNIT);
     [
         units * format.low_bytes(),
@@ -458,7 +458,7 @@ impl Packed {
     ///
     /// # Panics
     /// If `file` does not hold `n` rows of `k` weights.
-    pub fn new(format: Format, n: usize, k: usize, file: &[u8]) -> Self {
+    pub fn new(format: PackedFormat, n: usize, k: usize, file: &[u8]) -> Self {
         let dtype = format.dtype();
         let row_bytes = k / dtype.block_size() * dtype.type_size();
         assert!(k.is_multiple_of(dtype.block_size()) && file.len() == n * row_bytes, "rows must be complete");
@@ -478,7 +478,7 @@ impl Packed {
     }
 
     /// Returns the size in bytes of a packed matrix.
-    pub fn size(format: Format, n: usize, k: usize) -> usize {
+    pub fn size(format: PackedFormat, n: usize, k: usize) -> usize {
         stream_bytes(format, n, k).iter().map(|bytes| bytes.next_multiple_of(ALIGNMENT)).sum()
     }
 
@@ -560,7 +560,7 @@ mod tests {
 
     #[test]
     fn units_match_dequantised_weights_of_every_format() {
-        for format in Format::ALL {
+        for format in PackedFormat::ALL {
             let (bytes, values) = weights(format.dtype());
             let blocks = bytes.chunks_exact(format.dtype().type_size());
             let units: Vec<Unit> = blocks.flat_map(|block| format.units(block)).collect();
@@ -582,12 +582,12 @@ mod tests {
 
     #[test]
     fn formats_that_share_kernels_have_the_same_codes_and_scales() {
-        for format in Format::ALL {
+        for format in PackedFormat::ALL {
             let kernel = format.kernel();
-            let of = |format: Format| (format.bits(), format.offset(), format.scales(), format.table());
+            let of = |format: PackedFormat| (format.bits(), format.offset(), format.scales(), format.table());
             assert_eq!(of(kernel), of(format), "{format:?}");
             assert_eq!(kernel.kernel(), kernel);
-            assert_eq!(Format::of(format.dtype()), Some(format));
+            assert_eq!(PackedFormat::of(format.dtype()), Some(format));
         }
     }
 }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use hunch_kernels::CodeTable;
 
 use super::matrix::{FloatFormat, Matrix};
-use super::packed::Format;
+use super::packed::PackedFormat;
 use super::shaders;
 
 /// Most matrices of a dispatch.
@@ -51,7 +51,7 @@ impl TileRows {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightKernel {
     /// Packed weights, of the format whose kernels read them.
-    Packed(Format),
+    Packed(PackedFormat),
     /// Float weights.
     Float(FloatFormat),
 }
@@ -104,7 +104,7 @@ impl WeightKernel {
 }
 
 /// Returns the settings of a packed type.
-pub(super) fn packed_settings(format: Format) -> String {
+pub(super) fn packed_settings(format: PackedFormat) -> String {
     let (bits, offset, scales) = (format.bits(), format.offset(), format.scales() as u32);
     let mut text = format!("#define BITS {bits}\n#define OFFSET {offset}\n#define SCALES {scales}\n");
     if let Some(CodeTable { values, factor }) = format.table() {
@@ -116,11 +116,11 @@ pub(super) fn packed_settings(format: Format) -> String {
 }
 
 /// Types of the matrices of a dispatch, in order.
-pub type Parts = [Option<WeightKernel>; MAX_PARTS];
+pub type PartKernels = [Option<WeightKernel>; MAX_PARTS];
 
 /// Returns the types of matrices.
-pub(super) fn parts<'a>(matrices: impl Iterator<Item = &'a Matrix>) -> Parts {
-    let mut parts = Parts::default();
+pub(super) fn parts<'a>(matrices: impl Iterator<Item = &'a Matrix>) -> PartKernels {
+    let mut parts = PartKernels::default();
     for (part, matrix) in parts.iter_mut().zip(matrices) {
         *part = Some(WeightKernel::of(matrix));
     }
@@ -128,7 +128,7 @@ pub(super) fn parts<'a>(matrices: impl Iterator<Item = &'a Matrix>) -> Parts {
 }
 
 /// Returns the name and the text of the library of a product.
-pub(super) fn source(tile: TileRows, parts: Parts) -> (String, String) {
+pub(super) fn source(tile: TileRows, parts: PartKernels) -> (String, String) {
     let parts: Vec<WeightKernel> = parts.into_iter().flatten().collect();
     let names: Vec<String> = parts.iter().map(|part| part.name()).collect();
     let mut text = format!("#define ROWS {}\n", tile.0);
@@ -152,7 +152,7 @@ const PART_PARAMETERS: [&str; 6] = [
 ];
 
 /// Returns the name and the text of the library of a product of experts.
-pub(super) fn expert_source(tile: TileRows, parts: Parts) -> (String, String) {
+pub(super) fn expert_source(tile: TileRows, parts: PartKernels) -> (String, String) {
     let parts: Vec<WeightKernel> = parts.into_iter().flatten().collect();
     let names: Vec<String> = parts.iter().map(|part| part.name()).collect();
     let mut text = format!("#define ROWS {}\n#define EXPERTS\n", tile.0);

@@ -10,7 +10,7 @@ use super::constants::constants;
 use super::gpu::{Argument, Buffer, BufferAt, Gpu, Grid};
 use super::kernels::{Kernel, Kernels, LANES};
 use super::matrix::Matrix;
-use super::multiply::{ProductConstants, Scaling};
+use super::multiply::{ProductConstants, ResultScaling};
 
 /// Norm of rows, which an update may join first.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +107,7 @@ impl Kernels {
         scale: f32,
         out: &Buffer,
     ) -> Result<()> {
-        let constants = ProductConstants::of(table, rows, Scaling { scale, cap: None }).words();
+        let constants = ProductConstants::of(table, rows, ResultScaling { scale, cap: None }).words();
         let (constants, tokens) = (Argument::Constants(&constants), tokens.input());
         match table {
             Matrix::Packed { format, k, .. } => {

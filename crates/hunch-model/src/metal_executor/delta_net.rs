@@ -14,7 +14,7 @@ use crate::weights::MatrixRows;
 use hunch_error::Result;
 
 /// Plan of a pass, with the space of its layers.
-pub(super) struct DeltaPass {
+pub(super) struct DeltaPassPlan {
     plan: GpuDeltaPlan,
     space: DeltaSpace,
     net: DeltaNet,
@@ -22,7 +22,7 @@ pub(super) struct DeltaPass {
     eps: f32,
 }
 
-impl DeltaPass {
+impl DeltaPassPlan {
     /// Writes the plan of a pass to the GPU. `None` for a model without gated delta nets. `old` is an earlier pass, whose
     /// space is used again.
     pub(super) fn new(

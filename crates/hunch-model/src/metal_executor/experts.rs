@@ -8,13 +8,13 @@ use std::sync::Arc;
 use super::Joined;
 use crate::metal::activations::{Activations, Forms};
 use crate::metal::experts::{
-    ExpertInput, ExpertMatrix, ExpertPass, ExpertProduct, ExpertShape, JoinInput, RouteInput, Routing,
+    ExpertInputRows, ExpertMatrix, ExpertPass, ExpertProduct, ExpertShape, JoinInput, RouteInput, Routing,
     SharedOutput,
 };
 use crate::metal::gpu::{Buffer, Gpu};
 use crate::metal::kernels::Kernels;
 use crate::metal::matrix::{FloatFormat, Matrix};
-use crate::metal::multiply::{GpuProduct, Scaling, Store};
+use crate::metal::multiply::{GpuProduct, ResultScaling, ResultUse};
 use crate::metal::rows::{GateInput, NormInput};
 use crate::spec::{Experts, ModelSpec};
 use crate::tensor_names::{self, Dense, Parallel};
@@ -128,7 +128,7 @@ pub(super) struct MixturePass<'a> {
 
 impl<'a> MixturePass<'a> {
     /// Returns the input of products of experts with the rows of `x`.
-    fn experts_of(self, x: &'a Activations, input: ExpertInput) -> ExpertPass<'a> {
+    fn experts_of(self, x: &'a Activations, input: ExpertInputRows) -> ExpertPass<'a> {
         let Self { space, experts, rows, .. } = self;
         ExpertPass { x, input, rows, experts, routing: &space.routing }
     }
@@ -223,7 +223,7 @@ impl GpuMixture {
             self.route(pass, x)?;
             return self.gate_up(pass, x);
         };
-        gate_up.multiply(kernels, x, rows, gates, Store::Replace)?;
+        gate_up.multiply(kernels, x, rows, gates, ResultUse::Replace)?;
         let normed = |weight| NormInput { weight: Some(weight), update: None, ..stream };
         kernels.norm(normed(router_norm), x.written_as(self.router.forms(rows)))?;
         self.route(pass, x)?;
@@ -234,7 +234,7 @@ impl GpuMixture {
     /// Scores the experts for each row of `x`, and chooses among them.
     fn route(&self, pass: MixturePass<'_>, x: &Activations) -> Result<()> {
         let MixturePass { kernels, space, experts, layer, rows } = pass;
-        let scaled = Store::ReplaceScaled(experts.router_scale);
+        let scaled = ResultUse::ReplaceScaled(experts.router_scale);
         self.router.multiply(kernels, x, rows, &space.scores, scaled)?;
         let input = RouteInput {
             scores: &space.scores,
@@ -253,11 +253,11 @@ impl GpuMixture {
         let stride = 2 * experts.n_ff;
         let product = |experts, first| ExpertProduct { experts, out: space.gates.at_value(first), stride };
         let products = [product(&self.gate, 0), product(&self.up, experts.n_ff)];
-        kernels.multiply_experts(&products, pass.experts_of(x, ExpertInput::Rows))?;
+        kernels.multiply_experts(&products, pass.experts_of(x, ExpertInputRows::Rows))?;
         if let (Some(SharedExpert { gate_up, score, .. }), Some(shared)) = (&self.shared, &space.shared) {
-            gate_up.multiply(kernels, x, rows, &shared.gates, Store::Replace)?;
+            gate_up.multiply(kernels, x, rows, &shared.gates, ResultUse::Replace)?;
             if let Some(matrix) = score {
-                let (out, scaling) = (shared.scores.at_value(0), Scaling::NONE);
+                let (out, scaling) = (shared.scores.at_value(0), ResultScaling::NONE);
                 let product = GpuProduct { matrix, bias: None, out, stride: 1, add: false, scaling };
                 kernels.multiply(product, x, rows)?;
             }
@@ -274,7 +274,7 @@ impl GpuMixture {
         x: &Activations,
         n_embd: usize,
         out: &Buffer,
-        store: Store,
+        store: ResultUse,
     ) -> Result<()> {
         let MixturePass { kernels, space, experts, rows, .. } = pass;
         let forms = Forms::read_by(self.down.wants_quantised(), !self.down.wants_quantised(), rows);
@@ -287,12 +287,12 @@ impl GpuMixture {
         kernels.gate(gate, x.written_as(forms))?;
         let outputs = &space.outputs;
         let product = ExpertProduct { experts: &self.down, out: outputs.at_value(0), stride: n_embd };
-        kernels.multiply_experts(&[product], pass.experts_of(x, ExpertInput::Entries))?;
+        kernels.multiply_experts(&[product], pass.experts_of(x, ExpertInputRows::Entries))?;
         let mut of_shared = None;
         if let (Some(SharedExpert { gate_up, down, score }), Some(shared)) = (&self.shared, &space.shared) {
             let gate = GateInput::joined(&shared.gates, rows, gate_up.width / 2, Activation::Silu);
             kernels.gate(gate, x.written_as(down.forms(rows)))?;
-            down.multiply(kernels, x, rows, &shared.out, Store::Replace)?;
+            down.multiply(kernels, x, rows, &shared.out, ResultUse::Replace)?;
             let scores = score.as_ref().map(|_| &shared.scores);
             of_shared = Some(SharedOutput { rows: &shared.out, scores });
         }

@@ -6,7 +6,7 @@ use crate::metal::activations::{Activations, Forms};
 use crate::metal::gpu::{Buffer, Gpu};
 use crate::metal::kernels::Kernels;
 use crate::metal::matrix::Matrix;
-use crate::metal::multiply::{GpuProduct, Scaling, Store};
+use crate::metal::multiply::{GpuProduct, ResultScaling, ResultUse};
 use crate::metal::products::MAX_PARTS;
 use crate::weights::{MatrixRows, WeightFile};
 use hunch_error::{Error, Result};
@@ -58,9 +58,9 @@ impl Joined {
         x: &Activations,
         rows: usize,
         out: &Buffer,
-        store: Store,
+        store: ResultUse,
     ) -> Result<()> {
-        let scaling = Scaling { scale: store.factor(), cap: None };
+        let scaling = ResultScaling { scale: store.factor(), cap: None };
         let products = self.parts.iter().map(|JoinedPart { matrix, bias, offset }| GpuProduct {
             matrix,
             bias: bias.as_ref(),

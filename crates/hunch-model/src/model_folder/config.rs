@@ -102,7 +102,7 @@ pub(super) fn runs_model_type(name: &str) -> bool {
 }
 
 /// Contents of `config.json`.
-pub(super) struct Config {
+pub(super) struct ModelConfig {
     pub(super) path: PathBuf,
     /// Parameters of the text model.
     text: Json,
@@ -111,7 +111,7 @@ pub(super) struct Config {
     pub(super) family: &'static Family,
 }
 
-impl Config {
+impl ModelConfig {
     /// Finds the family of a model. `path` is used in errors.
     ///
     /// # Errors

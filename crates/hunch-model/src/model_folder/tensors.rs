@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hunch_error::Result;
 
 use super::affine::{Mode, QuantisedMatrix, ScaleType, Stored};
-use super::config::{Config, NormNames};
+use super::config::{ModelConfig, NormNames};
 use crate::dequantise::dequantise;
 use crate::file::{DerivedBytes, ModelFile};
 use crate::gguf::{TensorInfo, WeightType};
@@ -17,7 +17,7 @@ pub(super) type Opened = (Vec<Arc<ModelFile>>, BTreeMap<String, TensorInfo>);
 
 /// Tensors of a model.
 struct Tensors<'a> {
-    config: &'a Config,
+    config: &'a ModelConfig,
     files: &'a [Arc<ModelFile>],
     stored: BTreeMap<String, StoredTensor>,
     parts: Vec<Arc<ModelFile>>,
@@ -30,7 +30,7 @@ struct Tensors<'a> {
 /// [`Error::UnsupportedModel`](hunch_error::Error::UnsupportedModel) for tensors with an unknown name or type,
 /// [`Error::InvalidModelFile`](hunch_error::Error::InvalidModelFile) for shapes that contradict each other.
 pub(super) fn open(
-    config: &Config,
+    config: &ModelConfig,
     files: &[Arc<ModelFile>],
     stored: BTreeMap<String, StoredTensor>,
 ) -> Result<Opened> {

@@ -27,7 +27,7 @@ mod kind {
 }
 
 /// Files that describe a tokeniser.
-pub(super) struct Vocabulary<'a> {
+pub(super) struct TokenizerFiles<'a> {
     /// Named in errors.
     pub(super) path: &'a Path,
     /// `tokenizer.json`.
@@ -40,7 +40,7 @@ pub(super) struct Vocabulary<'a> {
     pub(super) rows: usize,
 }
 
-impl Vocabulary<'_> {
+impl TokenizerFiles<'_> {
     fn invalid(&self, reason: String) -> Error {
         Error::InvalidModelFile { path: self.path.to_path_buf(), reason }
     }

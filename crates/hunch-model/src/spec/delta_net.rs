@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::architectures::Architecture;
 use super::layers::MAX_CONVOLUTION;
-use super::reader::Reader;
+use super::reader::SpecReader;
 use super::{Mixer, state};
 use hunch_error::Result;
 
@@ -63,7 +63,7 @@ impl DeltaNet {
     }
 }
 
-impl Reader<'_> {
+impl SpecReader<'_> {
     /// Returns the mixer of each layer of an architecture with gated delta nets: a list in the file, or attention in
     /// every n-th layer.
     pub(super) fn mixers_of_delta_nets(&self, n_layer: usize) -> Result<Vec<Mixer>> {

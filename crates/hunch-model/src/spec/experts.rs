@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::reader::Reader;
+use super::reader::SpecReader;
 use hunch_error::Result;
 use hunch_kernels::activation::Activation;
 
@@ -215,7 +215,7 @@ impl ExpertGroups {
     }
 }
 
-impl Reader<'_> {
+impl SpecReader<'_> {
     /// Reads the groups of `count` experts, of which a row uses `used`.
     fn expert_groups(&self, count: usize, used: usize) -> Result<Option<ExpertGroups>> {
         let groups = self.gguf.u32(&self.key("expert_group_count")).unwrap_or(0) as usize;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::architectures::{Architecture, Windows};
-use super::reader::Reader;
+use super::reader::SpecReader;
 use hunch_error::Result;
 use hunch_kernels::LayerWindow;
 
@@ -90,7 +90,7 @@ impl LayerSpec {
     }
 }
 
-impl Reader<'_> {
+impl SpecReader<'_> {
     /// Returns the number of key heads of the layers with attention, and the mixer of each layer.
     pub(super) fn mixers(
         &self,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::architectures::Architecture;
-use super::reader::Reader;
+use super::reader::SpecReader;
 use super::{Experts, LayerSpec, ModelSpec};
 use crate::gguf::{Gguf, TensorInfo};
 use hunch_error::Result;
@@ -96,7 +96,7 @@ pub(crate) fn runs_mtp(architecture: &str) -> bool {
     super::ARCHITECTURES.iter().any(|row| row.name == architecture && row.mtp)
 }
 
-impl Reader<'_> {
+impl SpecReader<'_> {
     /// Returns the number of layers without those that only draft, and the latter.
     pub(super) fn layers(&self, architecture: &Architecture) -> Result<(usize, Option<MtpLayers>)> {
         let all = self.size("block_count", 1 << 10)?;

@@ -4,12 +4,12 @@ use crate::gguf::Gguf;
 use hunch_error::{Error, Result};
 
 /// Reads values of an architecture, whose keys begin with its name.
-pub(super) struct Reader<'a> {
+pub(super) struct SpecReader<'a> {
     pub(super) gguf: &'a Gguf,
     pub(super) prefix: &'a str,
 }
 
-impl Reader<'_> {
+impl SpecReader<'_> {
     pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.prefix)
     }

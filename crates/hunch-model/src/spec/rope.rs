@@ -1,12 +1,12 @@
 //! Parameters of rotary embeddings, read from GGUF metadata.
 
 use super::architectures::Architecture;
-use super::reader::Reader;
+use super::reader::SpecReader;
 use super::{LayerRope, LayerSpec, LocalRope, QueryTemperature, RopeKind, Yarn};
 use crate::gguf::ROPE_HALVES;
 use hunch_error::Result;
 
-impl Reader<'_> {
+impl SpecReader<'_> {
     pub(super) fn local_rope(
         &self,
         architecture: &Architecture,

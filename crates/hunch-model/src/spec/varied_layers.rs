@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::architectures::Architecture;
-use super::reader::Reader;
+use super::reader::SpecReader;
 use super::{KeyHeads, LayerSpec};
 use hunch_error::Result;
 
@@ -23,7 +23,7 @@ pub(crate) const LAYER_EMBEDDING_SCALE: f32 = std::f32::consts::FRAC_1_SQRT_2;
 /// Tensor name of the table of all layers' embeddings.
 pub const LAYER_EMBEDDING_TABLE: &str = "per_layer_token_embd.weight";
 
-impl Reader<'_> {
+impl SpecReader<'_> {
     /// Reads the embeddings that layers have of their own. `None` if they have none.
     pub(super) fn layer_embedding(&self, architecture: &Architecture) -> Result<Option<LayerEmbeddingShape>> {
         let key = self.key("embedding_length_per_layer_input");

@@ -16,7 +16,7 @@ use crate::text::harmony::without_reasoning;
 use crate::text::thinking::{THOUGHT_MARKERS, ThoughtSplitter};
 use crate::text::tools::{ToolCall, ToolChat, ToolForm, ToolMessage, map_fields, map_strings};
 use crate::text::{EncodeOptions, Tokenizer};
-use child::{Failure, RenderingChild};
+use child::{RenderFailure, RenderingChild};
 use hunch_core::chat::{ChatMessage, Role, Thinking};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
@@ -210,11 +210,13 @@ impl ChatTemplate {
         let all: Vec<ToolMessage> = messages.iter().cloned().map(ToolMessage::Text).collect();
         match self.render_model(&all, &[], add_generation_prompt, thinking, cancelled) {
             Ok((text, note)) => Ok(RenderedPrompt { text, origin: TemplateOrigin::Model, note }),
-            Err(Failure::Cancelled) => built_in(None),
-            Err(Failure::Crashed(problem) | Failure::Rejected(problem)) => built_in(Some(format!(
-                "The model's chat template failed, so a built-in one is used: {}.",
-                problem.trim_end_matches('.')
-            ))),
+            Err(RenderFailure::Cancelled) => built_in(None),
+            Err(RenderFailure::Crashed(problem) | RenderFailure::Rejected(problem)) => {
+                built_in(Some(format!(
+                    "The model's chat template failed, so a built-in one is used: {}.",
+                    problem.trim_end_matches('.')
+                )))
+            }
         }
     }
 
@@ -226,7 +228,7 @@ impl ChatTemplate {
         add_generation_prompt: bool,
         thinking: Option<Thinking>,
         cancelled: &dyn Fn() -> bool,
-    ) -> Result<(String, Option<String>), Failure> {
+    ) -> Result<(String, Option<String>), RenderFailure> {
         let request = |messages: Vec<ToolMessage>| Request {
             source: self.source.clone().unwrap_or_default(),
             bos: self.bos.clone(),
@@ -240,17 +242,17 @@ impl ChatTemplate {
         };
         let problem = match self.render_template(&request(messages.to_vec()), cancelled) {
             Ok(text) => return Ok((text, None)),
-            Err(Failure::Rejected(problem)) => problem,
+            Err(RenderFailure::Rejected(problem)) => problem,
             Err(failure) => return Err(failure),
         };
         for (messages, note) in simpler(messages) {
             match self.render_template(&request(messages), cancelled) {
                 Ok(text) => return Ok((text, Some(note))),
-                Err(Failure::Cancelled) => return Err(Failure::Cancelled),
+                Err(RenderFailure::Cancelled) => return Err(RenderFailure::Cancelled),
                 Err(_) => {}
             }
         }
-        Err(Failure::Rejected(problem))
+        Err(RenderFailure::Rejected(problem))
     }
 
     /// Renders and encodes a conversation with tools, as [`ids`](Self::ids) does. No built-in template replaces that of
@@ -307,8 +309,8 @@ impl ChatTemplate {
         let tools: Vec<Value> = tools.iter().map(|tool| map_strings(tool, &mask)).collect();
         let rendered = self.render_model(&messages, &tools, true, thinking, cancelled);
         let (text, note) = rendered.map_err(|failure| match failure {
-            Failure::Cancelled => Error::Stopped,
-            Failure::Crashed(problem) | Failure::Rejected(problem) => Error::invalid(format!(
+            RenderFailure::Cancelled => Error::Stopped,
+            RenderFailure::Crashed(problem) | RenderFailure::Rejected(problem) => Error::invalid(format!(
                 "The chat template of this model cannot write this conversation with tools: {}. Change the \
                  messages, or remove `tools`.",
                 problem.trim_end_matches('.')
@@ -396,8 +398,8 @@ impl ChatTemplate {
         let question = [ToolMessage::Text(ChatMessage { role: Role::User, content: "Hi".into() })];
         match self.render_model(&question, &[], true, Some(Thinking::Off), &|| false) {
             Ok((text, _)) => Some(ThoughtSplitter::after(&text, "").is_thinking()),
-            Err(Failure::Rejected(_)) => Some(false),
-            Err(Failure::Crashed(_) | Failure::Cancelled) => None,
+            Err(RenderFailure::Rejected(_)) => Some(false),
+            Err(RenderFailure::Crashed(_) | RenderFailure::Cancelled) => None,
         }
     }
 
@@ -418,19 +420,23 @@ impl ChatTemplate {
         };
         match self.render_template(&request, &|| false) {
             Ok(names) => Some(names.lines().map(str::to_owned).collect()),
-            Err(Failure::Rejected(_)) => Some(Vec::new()),
-            Err(Failure::Crashed(_) | Failure::Cancelled) => None,
+            Err(RenderFailure::Rejected(_)) => Some(Vec::new()),
+            Err(RenderFailure::Crashed(_) | RenderFailure::Cancelled) => None,
         }
     }
 
-    fn render_template(&self, request: &Request, cancelled: &dyn Fn() -> bool) -> Result<String, Failure> {
+    fn render_template(
+        &self,
+        request: &Request,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<String, RenderFailure> {
         let mut state = self.state.lock();
         let is_paused = state.crashed_at.is_some_and(|at| at.elapsed() < PAUSE_AFTER_CRASHES);
         if state.crashes >= MAX_CRASHES && is_paused {
-            return Err(Failure::Crashed(state.crash.clone()));
+            return Err(RenderFailure::Crashed(state.crash.clone()));
         }
         let Some(program) = child::program() else {
-            return state.renderer.render(request).map_err(Failure::Rejected);
+            return state.renderer.render(request).map_err(RenderFailure::Rejected);
         };
         let child = state.child.take().map_or_else(|| RenderingChild::start(program, cancelled), Ok);
         let (child, rendered) = match child {
@@ -442,15 +448,15 @@ impl ChatTemplate {
         };
         match &rendered {
             // A child that does not start counts as a crash, because the next start may take as long.
-            Err(Failure::Crashed(problem)) => {
+            Err(RenderFailure::Crashed(problem)) => {
                 tracing::info!("The chat template of the model failed: {problem}");
                 state.crashes += 1;
                 state.crash.clone_from(problem);
                 state.crashed_at = Some(Instant::now());
             }
             // A cancelled child is still busy, so it is dropped.
-            Err(Failure::Cancelled) => {}
-            Ok(_) | Err(Failure::Rejected(_)) => {
+            Err(RenderFailure::Cancelled) => {}
+            Ok(_) | Err(RenderFailure::Rejected(_)) => {
                 state.child = child;
                 state.crashes = 0;
             }

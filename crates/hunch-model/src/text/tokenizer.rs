@@ -27,8 +27,8 @@ pub(super) use channels::{HarmonyTokens, ThoughtTokens};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use literals::Literals;
-use scored::Scored;
-use special::{Piece, SpecialTokens};
+use scored::SentencePieceEncoder;
+use special::{SpecialTokens, SplitPart};
 
 /// Type of a vocabulary entry (`tokenizer.ggml.token_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Spelling {
 
 enum Encoder {
     ByteLevel(Box<ByteLevel>),
-    Scored(Scored),
+    Scored(SentencePieceEncoder),
 }
 
 /// Options for encoding text.
@@ -181,8 +181,8 @@ impl Tokenizer {
                 let (encoder, adds_bos) = ByteLevel::new(gguf, &entries)?;
                 (Encoder::ByteLevel(Box::new(encoder)), adds_bos)
             }
-            "llama" => (Encoder::Scored(Scored::new(gguf, &entries, unknown)?), true),
-            "gemma4" => (Encoder::Scored(Scored::ranked(gguf, &entries, unknown)?), true),
+            "llama" => (Encoder::Scored(SentencePieceEncoder::new(gguf, &entries, unknown)?), true),
+            "gemma4" => (Encoder::Scored(SentencePieceEncoder::ranked(gguf, &entries, unknown)?), true),
             other => {
                 return Err(Error::UnsupportedModel {
                     path: gguf.path.clone(),
@@ -255,8 +255,8 @@ impl Tokenizer {
         let mut after_special = true;
         for piece in self.special.split(text, options.parse_special) {
             match piece {
-                Piece::Special(id) => ids.push(id),
-                Piece::Text(text) => {
+                SplitPart::Special(id) => ids.push(id),
+                SplitPart::Text(text) => {
                     let text =
                         literals.map_or(Cow::Borrowed(text), |literals| Cow::Owned(literals.unmask(text)));
                     match &self.encoder {
@@ -265,7 +265,7 @@ impl Tokenizer {
                     }
                 }
             }
-            after_special = matches!(piece, Piece::Special(_));
+            after_special = matches!(piece, SplitPart::Special(_));
             // After a piece, not before it: a prompt without tokens would be refused as empty.
             if cancelled() {
                 break;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::thinking::{THOUGHT_CLOSING, THOUGHT_OPENING, ThoughtSplitter, before_marker};
 use super::tools::{CALL_SIGN, Tool, ToolForm};
-use reader::{CallReader, Progress};
+use reader::{CallProgress, CallReader};
 use tags::TagReader;
 
 /// A part of an answer.
@@ -57,7 +57,7 @@ enum ToolCallState {
         raw: String,
         series: Series,
     },
-    Call(Box<Reader>, Series),
+    Call(Box<AnyCallReader>, Series),
     /// After a call.
     After(Series),
     /// After the last call allowed.
@@ -78,13 +78,13 @@ struct Series {
 
 /// Reader of a call of some form.
 #[derive(Clone, Debug)]
-enum Reader {
+enum AnyCallReader {
     Json(CallReader),
     Tags(TagReader),
 }
 
-impl Reader {
-    fn push(&mut self, c: char, tools: &[Tool]) -> Progress {
+impl AnyCallReader {
+    fn push(&mut self, c: char, tools: &[Tool]) -> CallProgress {
         match self {
             Self::Json(reader) => reader.push(c, &|name| tools.iter().any(|tool| tool.name == name)),
             Self::Tags(reader) => reader.push(c, tools),
@@ -162,14 +162,14 @@ impl ToolCallParser {
     /// Reads text and returns the parts that are certain.
     pub fn push(&mut self, text: &str) -> Vec<ToolPart> {
         self.pending.push_str(text);
-        let mut parts = Parts::default();
+        let mut parts = AnswerParts::default();
         while self.step(&mut parts, false) {}
         parts.0
     }
 
     /// Returns the parts held back at the end of the answer.
     pub fn finish(&mut self) -> Vec<ToolPart> {
-        let mut parts = Parts::default();
+        let mut parts = AnswerParts::default();
         while self.step(&mut parts, true) {}
         if self.calls == 0 {
             parts.text(&std::mem::take(&mut self.space));
@@ -193,7 +193,7 @@ impl ToolCallParser {
     }
 
     /// Reads a part of the pending text. Returns `false` if it has to wait for more, or for the end.
-    fn step(&mut self, parts: &mut Parts, last: bool) -> bool {
+    fn step(&mut self, parts: &mut AnswerParts, last: bool) -> bool {
         match std::mem::replace(&mut self.state, ToolCallState::Text) {
             ToolCallState::Start => self.step_start(last),
             ToolCallState::Reasoning => self.step_reasoning(parts, last),
@@ -242,7 +242,7 @@ impl ToolCallParser {
         true
     }
 
-    fn step_reasoning(&mut self, parts: &mut Parts, last: bool) -> bool {
+    fn step_reasoning(&mut self, parts: &mut AnswerParts, last: bool) -> bool {
         let end = self.pending.find(THOUGHT_CLOSING).map(|at| at + THOUGHT_CLOSING.len());
         let until = end.unwrap_or_else(|| {
             if last { self.pending.len() } else { before_marker(&self.pending, THOUGHT_CLOSING) }
@@ -251,7 +251,7 @@ impl ToolCallParser {
         if end.is_some() || last { true } else { self.wait(ToolCallState::Reasoning) }
     }
 
-    fn step_text(&mut self, parts: &mut Parts, last: bool) -> bool {
+    fn step_text(&mut self, parts: &mut AnswerParts, last: bool) -> bool {
         let Some(opening) = self.form.opening() else {
             self.emit_text(parts, self.pending.len());
             return false;
@@ -270,7 +270,13 @@ impl ToolCallParser {
         false
     }
 
-    fn step_open(&mut self, parts: &mut Parts, mut raw: String, mut series: Series, last: bool) -> bool {
+    fn step_open(
+        &mut self,
+        parts: &mut AnswerParts,
+        mut raw: String,
+        mut series: Series,
+        last: bool,
+    ) -> bool {
         let space = self.pending.len() - self.pending.trim_start().len();
         raw.extend(self.pending.drain(..space));
         let call = match self.pending.chars().next() {
@@ -282,12 +288,12 @@ impl ToolCallParser {
                 self.state = ToolCallState::Open { raw, series };
                 return true;
             }
-            Some('{') => Reader::Json(CallReader::of_object(raw, series.marked)),
+            Some('{') => AnyCallReader::Json(CallReader::of_object(raw, series.marked)),
             Some(_) if !series.marked => return self.give_up(parts, &raw),
             Some(_) => match self.form {
-                ToolForm::MistralArgs | ToolForm::Harmony => Reader::Json(CallReader::of_name(raw)),
-                ToolForm::QwenCoder => Reader::Tags(TagReader::new(raw, &tags::QWEN_CODER)),
-                ToolForm::Glm => Reader::Tags(TagReader::new(raw, &tags::GLM)),
+                ToolForm::MistralArgs | ToolForm::Harmony => AnyCallReader::Json(CallReader::of_name(raw)),
+                ToolForm::QwenCoder => AnyCallReader::Tags(TagReader::new(raw, &tags::QWEN_CODER)),
+                ToolForm::Glm => AnyCallReader::Tags(TagReader::new(raw, &tags::GLM)),
                 _ => return self.give_up(parts, &raw),
             },
         };
@@ -295,12 +301,18 @@ impl ToolCallParser {
         true
     }
 
-    fn step_call(&mut self, parts: &mut Parts, mut call: Box<Reader>, series: Series, last: bool) -> bool {
-        let (mut read, mut progress) = (0, Progress::More);
+    fn step_call(
+        &mut self,
+        parts: &mut AnswerParts,
+        mut call: Box<AnyCallReader>,
+        series: Series,
+        last: bool,
+    ) -> bool {
+        let (mut read, mut progress) = (0, CallProgress::More);
         for c in self.pending.chars() {
             read += c.len_utf8();
             progress = call.push(c, &self.tools);
-            if progress != Progress::More {
+            if progress != CallProgress::More {
                 break;
             }
         }
@@ -314,8 +326,8 @@ impl ToolCallParser {
         if !arguments.is_empty() {
             parts.0.push(ToolPart::Arguments(arguments));
         }
-        let ended = progress == Progress::Done;
-        if progress == Progress::More && !last {
+        let ended = progress == CallProgress::Done;
+        if progress == CallProgress::More && !last {
             return self.wait(ToolCallState::Call(call, series));
         }
         if !call.has_begun() {
@@ -359,7 +371,7 @@ impl ToolCallParser {
     }
 
     /// Continues with text after something that is not a call. The text after its marker is read again.
-    fn give_up(&mut self, parts: &mut Parts, raw: &str) -> bool {
+    fn give_up(&mut self, parts: &mut AnswerParts, raw: &str) -> bool {
         let marker = self.form.opening().filter(|marker| raw.starts_with(marker)).map_or(0, str::len);
         // Without a marker, the first character is no start of one.
         let marker = if marker == 0 { raw.chars().next().map_or(0, char::len_utf8) } else { marker };
@@ -369,7 +381,7 @@ impl ToolCallParser {
     }
 
     /// Moves the first bytes of the pending text to the answer.
-    fn emit_text(&mut self, parts: &mut Parts, bytes: usize) {
+    fn emit_text(&mut self, parts: &mut AnswerParts, bytes: usize) {
         self.space.extend(self.pending.drain(..bytes));
         let end = self.space.trim_end().len();
         let text: String = self.space.drain(..end).collect();
@@ -379,9 +391,9 @@ impl ToolCallParser {
 
 /// Parts of an answer, without empty ones.
 #[derive(Default)]
-struct Parts(Vec<ToolPart>);
+struct AnswerParts(Vec<ToolPart>);
 
-impl Parts {
+impl AnswerParts {
     fn text(&mut self, text: &str) {
         match self.0.last_mut() {
             _ if text.is_empty() => {}

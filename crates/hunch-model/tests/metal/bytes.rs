@@ -12,7 +12,7 @@ use hunch_model::metal::costs::{AttentionSize, PassSize};
 use hunch_model::metal::gpu::{Buffer, Gpu};
 use hunch_model::metal::kernels::Kernels;
 use hunch_model::metal::matrix::Matrix;
-use hunch_model::metal::multiply::{GpuProduct, Scaling};
+use hunch_model::metal::multiply::{GpuProduct, ResultScaling};
 use hunch_model::metal::workspace::{ATTENTION_ROWS, AttentionSpace};
 
 use crate::products::{upload, weights};
@@ -160,7 +160,7 @@ fn count_product(dtype: WeightType, rows: usize) -> (Moved, u64) {
     let matrix = Matrix::new(&gpu, dtype, (n, k), &weights(dtype, n, k, 1).0).unwrap();
     let (x, _) = upload(&gpu, &noise(rows * k, 2), k);
     let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
-    let scaling = Scaling::NONE;
+    let scaling = ResultScaling::NONE;
     let product =
         GpuProduct { matrix: &matrix, bias: None, out: out.at_value(0), stride: n, add: false, scaling };
     Kernels::new(gpu).multiply(product, &x, rows).unwrap();

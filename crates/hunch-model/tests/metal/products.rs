@@ -11,8 +11,8 @@ use hunch_model::metal::activations::Activations;
 use hunch_model::metal::gpu::{Buffer, Gpu};
 use hunch_model::metal::kernels::{Kernel, Kernels};
 use hunch_model::metal::matrix::Matrix;
-use hunch_model::metal::multiply::{GpuProduct, Scaling};
-use hunch_model::metal::packed::{Format, Unit};
+use hunch_model::metal::multiply::{GpuProduct, ResultScaling};
+use hunch_model::metal::packed::{PackedFormat, Unit};
 
 use crate::machine::Machine;
 use crate::reference::{Block, dot, dot_floats, half_bytes, noise, quantise};
@@ -75,7 +75,7 @@ fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[
         for schedule in schedules {
             machine.set_schedule(*schedule);
             let out = Buffer::new(&gpu, 4 * rows * n).unwrap();
-            let scaling = Scaling::NONE;
+            let scaling = ResultScaling::NONE;
             let product =
                 GpuProduct { matrix, bias: None, out: out.at_value(0), stride: n, add: false, scaling };
             kernels.multiply(product, &activations, rows).unwrap();
@@ -92,7 +92,7 @@ fn check(machine: &Machine, name: &str, matrix: &Matrix, x: &[f32], expected: &[
 fn quantised_products_have_the_bits_of_a_scalar_loop() {
     let machine = Machine::start();
     let gpu = machine.gpu.clone();
-    for format in Format::ALL {
+    for format in PackedFormat::ALL {
         let dtype = format.dtype();
         // Incomplete tiles of rows; partitions of different lengths.
         let (n, k) = if dtype.block_size() == 256 { (37, 768) } else { (43, 640) };
@@ -153,7 +153,8 @@ fn joined_and_separate(kernels: &Kernels, types: &[(WeightType, usize)], rows: u
         let out = Buffer::with_floats(gpu, &vec![f32::NAN; rows * stride]).unwrap();
         let (mut products, mut offset) = (Vec::new(), 0);
         for (i, matrix) in matrices.iter().enumerate() {
-            let (bias, scaling) = ((i == 1).then_some(&bias), Scaling { scale: 1.0 + i as f32, cap: None });
+            let (bias, scaling) =
+                ((i == 1).then_some(&bias), ResultScaling { scale: 1.0 + i as f32, cap: None });
             products.push(GpuProduct {
                 matrix,
                 bias,
@@ -243,7 +244,7 @@ fn product_adds_bias_and_residual_at_its_place_and_scales() {
         let x = noise(rows * k, 2);
         let (activations, _) = upload(&gpu, &x, k);
         let plain = Buffer::new(&gpu, 4 * rows * n).unwrap();
-        let (matrix, scaling) = (&matrix, Scaling::NONE);
+        let (matrix, scaling) = (&matrix, ResultScaling::NONE);
         let product =
             GpuProduct { matrix, bias: None, out: plain.at_value(0), stride: n, add: false, scaling };
         kernels.multiply(product, &activations, rows).unwrap();
@@ -265,7 +266,7 @@ fn product_adds_bias_and_residual_at_its_place_and_scales() {
 
         // Scaled: added to a residual stream, or capped as logits are.
         let out = Buffer::with_floats(&gpu, &expected).unwrap();
-        let scaling = Scaling { scale: 0.6, cap: None };
+        let scaling = ResultScaling { scale: 0.6, cap: None };
         kernels
             .multiply(
                 GpuProduct { out: out.at_value(offset), bias: None, scaling, ..product },
@@ -280,7 +281,7 @@ fn product_adds_bias_and_residual_at_its_place_and_scales() {
             }
         }
         assert_eq!(bits(&out.read_floats(0, rows * stride).unwrap()), bits(&expected), "{dtype:?}");
-        let scaling = Scaling { scale: 4.0, cap: Some(5.0) };
+        let scaling = ResultScaling { scale: 4.0, cap: Some(5.0) };
         let product =
             GpuProduct { bias: None, add: false, out: out.at_value(0), stride: n, scaling, ..product };
         kernels.multiply(product, &activations, rows).unwrap();

@@ -6,7 +6,7 @@ use hunch_model::metal::costs;
 use hunch_model::metal::delta_net::DELTA_WIDTHS;
 use hunch_model::metal::kernels::Kernel;
 use hunch_model::metal::matrix::FloatFormat;
-use hunch_model::metal::packed::Format;
+use hunch_model::metal::packed::PackedFormat;
 use hunch_model::metal::products::{TileRows, WeightKernel};
 use hunch_model::metal::selftest::HEAD_WIDTHS;
 
@@ -25,19 +25,19 @@ fn all_kernels() -> Vec<Kernel> {
         Kernel::JoinExperts,
         Kernel::Convolve,
     ];
-    for format in Format::ALL {
+    for format in PackedFormat::ALL {
         all.push(Kernel::TakeRows(format));
     }
     for format in [FloatFormat::F16, FloatFormat::BF16, FloatFormat::F32] {
         all.push(Kernel::TakeFloatRows(format));
     }
     let packed =
-        Format::ALL.into_iter().filter(|format| format.kernel() == *format).map(WeightKernel::Packed);
+        PackedFormat::ALL.into_iter().filter(|format| format.kernel() == *format).map(WeightKernel::Packed);
     let floats = [FloatFormat::F16, FloatFormat::BF16, FloatFormat::F32].map(WeightKernel::Float);
     for part in packed.chain(floats) {
         all.extend(TileRows::ALL.map(|tile| Kernel::Multiply(tile, [Some(part), None, None])));
     }
-    let mixed = [Format::Q4K, Format::Iq4Nl].map(|format| Some(WeightKernel::Packed(format)));
+    let mixed = [PackedFormat::Q4K, PackedFormat::Iq4Nl].map(|format| Some(WeightKernel::Packed(format)));
     let mixed = [mixed[0], Some(floats[0]), mixed[1]];
     all.extend(TileRows::ALL.map(|tile| Kernel::Multiply(tile, mixed)));
     for tile in [1, 4].map(TileRows::of) {
@@ -106,7 +106,7 @@ fn operations_of_main_loop(ptx: &str) -> f64 {
 #[test]
 fn cost_model_has_the_operations_of_the_kernels() {
     for tile in TileRows::ALL {
-        let kernel = Kernel::Multiply(tile, [Some(WeightKernel::Packed(Format::Q4K)), None, None]);
+        let kernel = Kernel::Multiply(tile, [Some(WeightKernel::Packed(PackedFormat::Q4K)), None, None]);
         let path = build_to_count(&kernel.source()).unwrap();
         let of_loop = operations_of_main_loop(&std::fs::read_to_string(path).unwrap());
         // Weights of a lane in the loop: two units of few rows, else 16 values of two tiles.

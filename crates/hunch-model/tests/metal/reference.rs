@@ -1,7 +1,7 @@
 //! Reference arithmetic on the CPU: one scalar loop for each kernel, in the order that the kernels promise.
 
 use half::f16;
-use hunch_model::metal::packed::{Format, ScaleKind, UNIT, Unit};
+use hunch_model::metal::packed::{PackedFormat, ScaleKind, UNIT, Unit};
 pub(crate) use hunch_model::metal::selftest::noise;
 
 /// 32 quantised activations.
@@ -34,7 +34,7 @@ fn tree(p: [f32; 8]) -> f32 {
 }
 
 /// Product of one weight row with one activation row: integers in a unit, units in eight partitions.
-pub(crate) fn dot(format: Format, units: &[Unit], x: &[Block]) -> f32 {
+pub(crate) fn dot(format: PackedFormat, units: &[Unit], x: &[Block]) -> f32 {
     let mut parts = [0f32; 8];
     for (u, (w, x)) in units.iter().zip(x).enumerate() {
         let half = |h: usize| -> i32 {

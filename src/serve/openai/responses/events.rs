@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::super::super::answer::{RunningAnswer, Whole};
 use super::super::super::errors::Failure;
 use super::super::super::{hunch_field, sse};
-use super::output::Output;
+use super::output::OutputItems;
 use crate::event::{RoundEvent, StopReason, TokenEvent};
 use crate::generate::Finished;
 
@@ -15,7 +15,7 @@ fn is_cut(finished: &Finished) -> bool {
     matches!(finished.stop, StopReason::MaxTokens | StopReason::ContextFull)
 }
 
-fn usage(answer: &RunningAnswer, output: &Output, finished: &Finished) -> Value {
+fn usage(answer: &RunningAnswer, output: &OutputItems, finished: &Finished) -> Value {
     let (prompt, generated) = (answer.prompt_tokens, finished.stats.generated_tokens as usize);
     json!({
         "input_tokens": prompt,
@@ -62,7 +62,7 @@ impl Shape {
     /// Returns the response of an answer that has ended. `tokens` are all of it.
     fn finished(
         &self,
-        output: &Output,
+        output: &OutputItems,
         answer: &RunningAnswer,
         finished: &Finished,
         tokens: &[TokenEvent],
@@ -80,7 +80,7 @@ impl Shape {
     }
 
     /// Returns the response of a whole answer. `output` is that of no tokens.
-    pub(super) fn whole(&self, mut output: Output, answer: &RunningAnswer, whole: &Whole) -> Value {
+    pub(super) fn whole(&self, mut output: OutputItems, answer: &RunningAnswer, whole: &Whole) -> Value {
         output.begin(answer.thoughts.clone());
         output.read_whole(&whole.tokens, is_cut(&whole.finished));
         self.finished(&output, answer, &whole.finished, &whole.tokens)
@@ -88,9 +88,9 @@ impl Shape {
 }
 
 /// Writes an answer as the events of a response.
-pub(super) struct Events {
+pub(super) struct ResponseEvents {
     shape: Shape,
-    output: Output,
+    output: OutputItems,
     /// Number of the next event.
     number: u64,
     /// Tokens so far, if their origins are sent.
@@ -99,9 +99,9 @@ pub(super) struct Events {
     sent: usize,
 }
 
-impl Events {
+impl ResponseEvents {
     /// Creates the writer of an answer that has not begun. `output` is that of no tokens.
-    pub(super) fn new(shape: Shape, output: Output) -> Self {
+    pub(super) fn new(shape: Shape, output: OutputItems) -> Self {
         Self { shape, output, number: 0, tokens: Vec::new(), sent: 0 }
     }
 
@@ -142,7 +142,7 @@ impl Events {
     }
 }
 
-impl sse::Writer for Events {
+impl sse::EventWriter for ResponseEvents {
     fn begin(&mut self, answer: &mut RunningAnswer) -> Vec<Event> {
         self.output.begin(answer.thoughts.clone());
         let response = self.shape.response("in_progress", &[]);

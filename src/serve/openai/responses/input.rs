@@ -5,7 +5,7 @@ use hunch_model::text::ToolCall;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::super::super::body::{Content, Fields, read_object};
+use super::super::super::body::{Fields, TextContent, read_object};
 use super::super::super::errors::Failure;
 use super::super::super::tools::{History, ToolChoice, Tools};
 use super::super::tools::{choice_of, read_call, tool};
@@ -24,7 +24,7 @@ struct Input {
 #[derive(Deserialize)]
 struct Message {
     role: String,
-    content: Content,
+    content: TextContent,
 }
 
 #[derive(Deserialize)]
@@ -38,7 +38,7 @@ struct Call {
 #[derive(Deserialize)]
 struct CallOutput {
     call_id: String,
-    output: Content,
+    output: TextContent,
 }
 
 /// Reads the input into the history.
@@ -60,7 +60,7 @@ pub(super) fn read(fields: &mut Fields, history: &mut History) -> Result<(), Fai
     if items.is_empty() {
         return Err(Failure::of_param("input", "`input` is empty. Send at least one item."));
     }
-    let mut reader = Reader { history, answer: None };
+    let mut reader = ItemReader { history, answer: None };
     for (i, item) in items.into_iter().enumerate() {
         let path = format!("input[{i}]");
         let Value::Object(item) = item else {
@@ -81,13 +81,13 @@ struct PastAnswer {
 }
 
 /// Reader of items.
-struct Reader<'a> {
+struct ItemReader<'a> {
     history: &'a mut History,
     /// Answer that further items may belong to.
     answer: Option<PastAnswer>,
 }
 
-impl Reader<'_> {
+impl ItemReader<'_> {
     /// Adds the answer so far to the history.
     fn end_answer(&mut self) {
         match self.answer.take() {

@@ -57,7 +57,7 @@ impl OpenItem {
 }
 
 /// Items of a response so far.
-pub(super) struct Output {
+pub(super) struct OutputItems {
     server: AnsweringServer,
     reader: PieceReader,
     /// Number of alternatives for each token, if log probabilities are asked for.
@@ -67,7 +67,7 @@ pub(super) struct Output {
     open: Option<OpenItem>,
 }
 
-impl Output {
+impl OutputItems {
     pub(super) fn new(
         server: AnsweringServer,
         parser: Option<ToolCallParser>,

@@ -14,7 +14,7 @@ use super::super::gpu::{Buffer, Gpu};
 use super::super::heads::{HeadsInput, SpecialHeads};
 use super::super::kernels::Kernels;
 use super::super::matrix::Matrix;
-use super::super::multiply::{GpuProduct, Scaling};
+use super::super::multiply::{GpuProduct, ResultScaling};
 use super::super::products::TileRows;
 use super::super::rows::{GateInput, NormInput, NormedUpdate, RowMoves};
 use super::super::workspace::AttentionSpace;
@@ -174,7 +174,7 @@ impl Tester<'_> {
         let (n, activations) = (matrix.n(), Activations::new(self.gpu, rows, matrix.k())?);
         input.write(&activations)?;
         let out = self.floats(&vec![f32::NAN; rows * n])?;
-        let scaling = Scaling::NONE;
+        let scaling = ResultScaling::NONE;
         let product = GpuProduct { matrix, bias: None, out: out.at_value(0), stride: n, add: false, scaling };
         self.kernels.multiply(product, &activations, rows)?;
         out.read_floats(0, rows * n)
@@ -187,7 +187,7 @@ impl Tester<'_> {
             let (matrix, activations, plain) = self.small_product(dtype, (n, k), rows)?;
             let (bias, before) = (noise(n, 3), noise(rows * stride, 4));
             let (bias_buffer, out) = (self.floats(&bias)?, self.floats(&before)?);
-            let scaling = Scaling { scale, cap: None };
+            let scaling = ResultScaling { scale, cap: None };
             let (matrix, bias_buffer) = (&matrix, Some(&bias_buffer));
             let product = GpuProduct {
                 matrix,
@@ -252,7 +252,7 @@ impl Tester<'_> {
                 out: out.at_value(i * rows * n),
                 stride: n,
                 add: false,
-                scaling: Scaling::NONE,
+                scaling: ResultScaling::NONE,
             };
             let products: Vec<GpuProduct<'_>> = matrices.iter().enumerate().map(product).collect();
             self.kernels.multiply_all(&products, &activations, rows)?;
@@ -266,7 +266,7 @@ impl Tester<'_> {
         for (dtype, rows) in [(WeightType::Q8_0, 1), (WeightType::Q8_0, 3), (WeightType::F16, 3)] {
             let (matrix, activations, plain) = self.small_product(dtype, (n, k), rows)?;
             let (matrix, out) = (&matrix, Buffer::new(self.gpu, 4 * rows * n)?);
-            let scaling = Scaling { scale, cap: Some(cap) };
+            let scaling = ResultScaling { scale, cap: Some(cap) };
             let product =
                 GpuProduct { matrix, bias: None, out: out.at_value(0), stride: n, add: false, scaling };
             self.kernels.multiply(product, &activations, rows)?;
@@ -639,7 +639,7 @@ impl Tester<'_> {
         let activations = Activations::new(self.gpu, ROWS, k)?;
         Codes::random(ROWS * k).write(&activations)?;
         let out = Buffer::new(self.gpu, 4 * ROWS * n)?;
-        let (matrix, scaling) = (&matrix, Scaling::NONE);
+        let (matrix, scaling) = (&matrix, ResultScaling::NONE);
         let product = GpuProduct { matrix, bias: None, out: out.at_value(0), stride: n, add: false, scaling };
         let (from, to) = (Buffer::new(self.gpu, work.copy_bytes)?, Buffer::new(self.gpu, work.copy_bytes)?);
         // Products by their rows, and the copy, as no rows.

@@ -5,11 +5,11 @@ use hunch_kernels::WeightType;
 
 use super::super::activations::Activations;
 use super::super::experts::{
-    ExpertInput, ExpertMatrix, ExpertPass, ExpertProduct, ExpertShape, JoinInput, RouteInput, Routing,
+    ExpertInputRows, ExpertMatrix, ExpertPass, ExpertProduct, ExpertShape, JoinInput, RouteInput, Routing,
 };
 use super::super::gpu::Buffer;
 use super::super::matrix::Matrix;
-use super::super::multiply::{GpuProduct, Scaling, Store};
+use super::super::multiply::{GpuProduct, ResultScaling, ResultUse};
 use super::checks::{CheckOutcome, Tester};
 use super::reference::{Codes, SUM_BOUND, near, noise, random_matrix, same_bits};
 use crate::spec::{ExpertGroups, Experts, Weighting};
@@ -180,7 +180,7 @@ impl Tester<'_> {
         let half =
             |i: usize| ExpertProduct { experts: &matrices[i], out: gates.at_value(i * N), stride: 2 * N };
         for products in [&[alone][..], &[half(0), half(1)]] {
-            let pass = ExpertPass { x: &x, input: ExpertInput::Rows, rows, experts, routing: &routing };
+            let pass = ExpertPass { x: &x, input: ExpertInputRows::Rows, rows, experts, routing: &routing };
             self.kernels.multiply_experts(products, pass)?;
         }
         let outputs = JoinInput {
@@ -191,7 +191,7 @@ impl Tester<'_> {
             rows,
             width: N,
         };
-        self.kernels.join_experts(outputs, &sums, Store::Replace)?;
+        self.kernels.join_experts(outputs, &sums, ResultUse::Replace)?;
         let chosen = routing.chosen.read(0, 4 * entries)?;
         Ok(Mixed {
             chosen: chosen.as_chunks::<4>().0.iter().map(|id| u32::from_le_bytes(*id) as usize).collect(),
@@ -220,7 +220,7 @@ impl Tester<'_> {
                 out: out.at_value(0),
                 stride: N,
                 add: false,
-                scaling: Scaling::NONE,
+                scaling: ResultScaling::NONE,
             };
             self.kernels.multiply(product, &x, ROWS)?;
             of_experts.push(out.read_floats(0, ROWS * N)?);

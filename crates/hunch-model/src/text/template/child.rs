@@ -67,7 +67,7 @@ pub(super) fn program() -> Option<&'static Path> {
 
 /// Failure to render a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum RenderFailure {
     /// The template raised an error or cannot be parsed.
     Rejected(String),
     /// The template crashed the child or timed out.
@@ -86,7 +86,7 @@ pub(super) struct RenderingChild {
 
 impl RenderingChild {
     /// Starts a child and waits until it is ready.
-    pub(super) fn start(program: &Path, cancelled: &dyn Fn() -> bool) -> Result<Self, Failure> {
+    pub(super) fn start(program: &Path, cancelled: &dyn Fn() -> bool) -> Result<Self, RenderFailure> {
         let started = Command::new(program)
             .arg(ARGUMENT)
             .env_clear()
@@ -94,7 +94,7 @@ impl RenderingChild {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn();
-        let cannot = |error: String| Failure::Crashed(format!("it cannot be rendered safely: {error}"));
+        let cannot = |error: String| RenderFailure::Crashed(format!("it cannot be rendered safely: {error}"));
         let mut process = started.map_err(|error| cannot(error.to_string()))?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(cannot("the child process has no pipes".into()));
@@ -111,25 +111,28 @@ impl RenderingChild {
         }
     }
 
-    /// Renders a request. After [`Failure::Crashed`] or [`Failure::Cancelled`] the child is unusable.
+    /// Renders a request. After [`RenderFailure::Crashed`] or [`RenderFailure::Cancelled`] the child is unusable.
     pub(super) fn render(
         &mut self,
         request: &Request,
         cancelled: &dyn Fn() -> bool,
-    ) -> Result<String, Failure> {
-        let bytes = serde_json::to_vec(request).map_err(|error| Failure::Crashed(error.to_string()))?;
+    ) -> Result<String, RenderFailure> {
+        let bytes = serde_json::to_vec(request).map_err(|error| RenderFailure::Crashed(error.to_string()))?;
         if bytes.len() > MAX_REQUEST {
-            return Err(Failure::Rejected(format!("the conversation exceeds {} MiB", MAX_REQUEST >> 20)));
+            return Err(RenderFailure::Rejected(format!(
+                "the conversation exceeds {} MiB",
+                MAX_REQUEST >> 20
+            )));
         }
         // If the child is gone, `wait` reports it.
         let _ = self.requests.send(bytes);
         let reply = self.wait(RENDER_TIMEOUT, cancelled)?;
         let reply: Result<String, String> =
-            serde_json::from_slice(&reply).map_err(|error| Failure::Crashed(error.to_string()))?;
-        reply.map_err(Failure::Rejected)
+            serde_json::from_slice(&reply).map_err(|error| RenderFailure::Crashed(error.to_string()))?;
+        reply.map_err(RenderFailure::Rejected)
     }
 
-    fn wait(&mut self, timeout: Duration, cancelled: &dyn Fn() -> bool) -> Result<Vec<u8>, Failure> {
+    fn wait(&mut self, timeout: Duration, cancelled: &dyn Fn() -> bool) -> Result<Vec<u8>, RenderFailure> {
         let started = Instant::now();
         loop {
             match self.replies.recv_timeout(POLL_INTERVAL) {
@@ -138,14 +141,17 @@ impl RenderingChild {
                     let _ = self.process.kill();
                     let how =
                         self.process.wait().map_or_else(|error| error.to_string(), |how| how.to_string());
-                    return Err(Failure::Crashed(format!(
+                    return Err(RenderFailure::Crashed(format!(
                         "it ended the process that renders it ({how}), probably by deep nesting or by using \
                          too much memory"
                     )));
                 }
-                Err(RecvTimeoutError::Timeout) if cancelled() => return Err(Failure::Cancelled),
+                Err(RecvTimeoutError::Timeout) if cancelled() => return Err(RenderFailure::Cancelled),
                 Err(RecvTimeoutError::Timeout) if started.elapsed() >= timeout => {
-                    return Err(Failure::Crashed(format!("it took longer than {} s", timeout.as_secs())));
+                    return Err(RenderFailure::Crashed(format!(
+                        "it took longer than {} s",
+                        timeout.as_secs()
+                    )));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }

@@ -16,7 +16,7 @@ use hunch_error::{Error, Result};
 const MERGES_PER_POLL: usize = 1 << 14;
 
 /// SentencePiece BPE encoder.
-pub(super) struct Scored {
+pub(super) struct SentencePieceEncoder {
     ids: HashMap<String, TokenId>,
     order: Order,
     /// Token of each byte.
@@ -32,7 +32,7 @@ enum Order {
     Ranks(HashMap<(TokenId, TokenId), u32>),
 }
 
-impl Scored {
+impl SentencePieceEncoder {
     /// Builds the encoder of a file with scores.
     ///
     /// # Errors
@@ -293,13 +293,13 @@ mod tests {
         (texts, merges)
     }
 
-    fn encoder(texts: &[String], merges: &[(String, String)]) -> Scored {
+    fn encoder(texts: &[String], merges: &[(String, String)]) -> SentencePieceEncoder {
         let empty = [&b"GGUF"[..], &3u32.to_le_bytes(), &[0; 16], &[0; 40]].concat();
         let mut gguf = Gguf::parse(Path::new("ranked.gguf"), &empty).unwrap();
         let lines = merges.iter().map(|(left, right)| format!("{left} {right}")).collect();
         gguf.metadata.insert("tokenizer.ggml.merges".into(), Value::Array(Array::String(lines)));
         let entry = |text: &String| VocabularyEntry { text: text.clone(), kind: TokenType::Normal };
-        Scored::ranked(&gguf, &texts.iter().map(entry).collect::<Vec<_>>(), None).unwrap()
+        SentencePieceEncoder::ranked(&gguf, &texts.iter().map(entry).collect::<Vec<_>>(), None).unwrap()
     }
 
     proptest! {

@@ -15,7 +15,7 @@ const MAX_BYTES: usize = 4 << 20;
 
 /// Part of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(super) enum SplitPart<'a> {
     /// Ordinary, non-empty text.
     Text(&'a str),
     /// Special token.
@@ -90,19 +90,19 @@ impl SpecialTokens {
     }
 
     /// Splits the text at special tokens. The leftmost match wins, then the longest.
-    pub(super) fn split<'a>(&self, text: &'a str, parse_control: bool) -> Vec<Piece<'a>> {
+    pub(super) fn split<'a>(&self, text: &'a str, parse_control: bool) -> Vec<SplitPart<'a>> {
         let finder = if parse_control { &self.all } else { &self.user_defined };
         let mut pieces = Vec::new();
         let mut start = 0;
         for (range, id, _) in finder.matches(text) {
             if start < range.start {
-                pieces.push(Piece::Text(&text[start..range.start]));
+                pieces.push(SplitPart::Text(&text[start..range.start]));
             }
-            pieces.push(Piece::Special(id));
+            pieces.push(SplitPart::Special(id));
             start = range.end;
         }
         if start < text.len() {
-            pieces.push(Piece::Text(&text[start..]));
+            pieces.push(SplitPart::Text(&text[start..]));
         }
         pieces
     }
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn leftmost_longest_match_wins() {
-        use Piece::{Special, Text};
+        use SplitPart::{Special, Text};
         let found = tokens().split("é<a><b><a>x<a", true);
         assert_eq!(found, [Text("é"), Special(1), Special(0), Text("x<a")]);
     }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn control_tokens_in_raw_text_are_not_parsed() {
-        use Piece::{Special, Text};
+        use SplitPart::{Special, Text};
         assert_eq!(tokens().split("<a><tool>", false), [Text("<a>"), Special(2)]);
         assert_eq!(tokens().split("", true), []);
     }

@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value};
 
-use super::scanner::{Scan, ValueScanner};
+use super::scanner::{ValueScan, ValueScanner};
 
 /// Most bytes of a name or a key.
 const MAX_NAME: usize = 1 << 10;
 
 /// State of a call after a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum CallProgress {
     /// The call continues.
     More,
     /// The character was the last one of the call.
@@ -104,7 +104,7 @@ impl CallReader {
     }
 
     /// Reads a character. Nothing may follow the last one, or a failure.
-    pub(super) fn push(&mut self, c: char, is_tool: IsTool) -> Progress {
+    pub(super) fn push(&mut self, c: char, is_tool: IsTool) -> CallProgress {
         self.raw.push(c);
         match self.at {
             JsonPosition::BareName => self.push_bare_name(c, is_tool),
@@ -112,7 +112,7 @@ impl CallReader {
             JsonPosition::Object => self.go_to(JsonPosition::SecondBrace, c == '{'),
             JsonPosition::InKey => self.push_key(c),
             JsonPosition::InValue(field) => self.push_value(field, c, is_tool),
-            _ if c.is_whitespace() => Progress::More,
+            _ if c.is_whitespace() => CallProgress::More,
             JsonPosition::SecondBrace if c == '{' => {
                 self.doubled = true;
                 self.go_to(JsonPosition::Key, true)
@@ -123,7 +123,7 @@ impl CallReader {
                 self.go_to(JsonPosition::InKey, c == '"')
             }
             JsonPosition::Colon(field) => self.go_to(JsonPosition::Value(field), c == ':'),
-            JsonPosition::Value(field) if self.has(field) => Progress::Failed,
+            JsonPosition::Value(field) if self.has(field) => CallProgress::Failed,
             JsonPosition::Value(field) => {
                 self.begin_value(field, c);
                 self.push_value(field, c, is_tool)
@@ -174,28 +174,28 @@ impl CallReader {
         }
     }
 
-    fn go_to(&mut self, next: JsonPosition, allowed: bool) -> Progress {
+    fn go_to(&mut self, next: JsonPosition, allowed: bool) -> CallProgress {
         self.at = next;
-        if allowed { Progress::More } else { Progress::Failed }
+        if allowed { CallProgress::More } else { CallProgress::Failed }
     }
 
-    fn close(&mut self) -> Progress {
+    fn close(&mut self) -> CallProgress {
         if self.arguments.is_none() && self.marked {
             self.arguments = Some("{}".into());
         }
         let complete = self.name.is_some() && self.arguments.is_some();
-        if complete { Progress::Done } else { Progress::Failed }
+        if complete { CallProgress::Done } else { CallProgress::Failed }
     }
 
-    fn push_bare_name(&mut self, c: char, is_tool: IsTool) -> Progress {
+    fn push_bare_name(&mut self, c: char, is_tool: IsTool) -> CallProgress {
         if c != '{' {
             self.text.push(c);
-            return if self.text.len() > MAX_NAME { Progress::Failed } else { Progress::More };
+            return if self.text.len() > MAX_NAME { CallProgress::Failed } else { CallProgress::More };
         }
         // Markers follow the name, and some versions have an identifier of the call between them.
         let name = self.text.split(['[', '<']).next().unwrap_or_default().trim().to_owned();
         if !is_tool(&name) {
-            return Progress::Failed;
+            return CallProgress::Failed;
         }
         self.name = Some(name);
         self.begin_value(Field::Arguments, c);
@@ -203,15 +203,15 @@ impl CallReader {
         self.push_bare_arguments(c)
     }
 
-    fn push_bare_arguments(&mut self, c: char) -> Progress {
+    fn push_bare_arguments(&mut self, c: char) -> CallProgress {
         match self.keep(Field::Arguments, c) {
-            Scan::Inside => Progress::More,
-            Scan::Last => Progress::Done,
-            Scan::EndedBefore | Scan::Failed => Progress::Failed,
+            ValueScan::Inside => CallProgress::More,
+            ValueScan::Last => CallProgress::Done,
+            ValueScan::EndedBefore | ValueScan::Failed => CallProgress::Failed,
         }
     }
 
-    fn push_key(&mut self, c: char) -> Progress {
+    fn push_key(&mut self, c: char) -> CallProgress {
         if c == '"' {
             let field = Field::of_key(&self.text);
             // Without a marker, an object with other fields is an answer, which must not wait for its end.
@@ -220,7 +220,7 @@ impl CallReader {
         }
         // Keys that matter have no escaped characters.
         self.text.push(c);
-        if self.text.len() > MAX_NAME { Progress::Failed } else { Progress::More }
+        if self.text.len() > MAX_NAME { CallProgress::Failed } else { CallProgress::More }
     }
 
     fn begin_value(&mut self, field: Field, first: char) {
@@ -233,27 +233,27 @@ impl CallReader {
         }
     }
 
-    fn push_value(&mut self, field: Field, c: char, is_tool: IsTool) -> Progress {
+    fn push_value(&mut self, field: Field, c: char, is_tool: IsTool) -> CallProgress {
         let scan = self.keep(field, c);
         match scan {
-            Scan::Failed => return Progress::Failed,
-            Scan::Inside => return Progress::More,
-            Scan::Last | Scan::EndedBefore => self.at = JsonPosition::Next,
+            ValueScan::Failed => return CallProgress::Failed,
+            ValueScan::Inside => return CallProgress::More,
+            ValueScan::Last | ValueScan::EndedBefore => self.at = JsonPosition::Next,
         }
         if !self.end_value(field, is_tool) {
-            return Progress::Failed;
+            return CallProgress::Failed;
         }
         match (scan, c) {
-            (Scan::EndedBefore, '}') => self.close(),
-            (Scan::EndedBefore, ',') => self.go_to(JsonPosition::Key, true),
-            _ => Progress::More,
+            (ValueScan::EndedBefore, '}') => self.close(),
+            (ValueScan::EndedBefore, ',') => self.go_to(JsonPosition::Key, true),
+            _ => CallProgress::More,
         }
     }
 
     /// Reads a character of a value and keeps it if it matters.
-    fn keep(&mut self, field: Field, c: char) -> Scan {
+    fn keep(&mut self, field: Field, c: char) -> ValueScan {
         let scan = self.value.push(c);
-        if !matches!(scan, Scan::Inside | Scan::Last) {
+        if !matches!(scan, ValueScan::Inside | ValueScan::Last) {
             return scan;
         }
         match (field, &mut self.arguments) {
@@ -262,7 +262,7 @@ impl CallReader {
             _ => self.text.push(c),
         }
         let too_long = field == Field::Name && self.text.len() > MAX_NAME;
-        if too_long { Scan::Failed } else { scan }
+        if too_long { ValueScan::Failed } else { scan }
     }
 
     /// Ends a value. Returns `false` if the text is no call with it.

@@ -5,7 +5,7 @@ const MAX_DEPTH: u32 = 128;
 
 /// State of a value after a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scan {
+pub(super) enum ValueScan {
     /// The value continues.
     Inside,
     /// The character was the last one of the value.
@@ -27,35 +27,35 @@ pub(super) struct ValueScanner {
 
 impl ValueScanner {
     /// Reads a character. The first one is not white space.
-    pub(super) fn push(&mut self, c: char) -> Scan {
+    pub(super) fn push(&mut self, c: char) -> ValueScan {
         let first = !std::mem::replace(&mut self.begun, true);
         if self.in_string {
             let ends = c == '"' && !self.escaped;
             self.escaped = c == '\\' && !self.escaped;
             self.in_string = !ends;
-            return if ends && self.depth == 0 { Scan::Last } else { Scan::Inside };
+            return if ends && self.depth == 0 { ValueScan::Last } else { ValueScan::Inside };
         }
         match c {
             '"' if first || self.depth > 0 => self.in_string = true,
             '{' | '[' if first || self.depth > 0 => {
                 self.depth += 1;
                 if self.depth > MAX_DEPTH {
-                    return Scan::Failed;
+                    return ValueScan::Failed;
                 }
             }
             '}' | ']' if self.depth > 0 => {
                 self.depth -= 1;
                 if self.depth == 0 {
-                    return Scan::Last;
+                    return ValueScan::Last;
                 }
             }
             _ if self.depth > 0 => {}
             // A number or a word.
             c if c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.') => {}
-            '}' | ']' | ',' if !first => return Scan::EndedBefore,
-            c if !first && c.is_whitespace() => return Scan::EndedBefore,
-            _ => return Scan::Failed,
+            '}' | ']' | ',' if !first => return ValueScan::EndedBefore,
+            c if !first && c.is_whitespace() => return ValueScan::EndedBefore,
+            _ => return ValueScan::Failed,
         }
-        Scan::Inside
+        ValueScan::Inside
     }
 }

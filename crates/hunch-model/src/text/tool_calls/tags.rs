@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::reader::Progress;
+use super::reader::CallProgress;
 use crate::text::schema::Parameters;
 use crate::text::tools::{Tool, type_of};
 
@@ -100,13 +100,13 @@ impl TagReader {
     }
 
     /// Reads a character. Nothing may follow the last one, or a failure.
-    pub(super) fn push(&mut self, c: char, tools: &[Tool]) -> Progress {
+    pub(super) fn push(&mut self, c: char, tools: &[Tool]) -> CallProgress {
         self.raw.push(c);
         match self.at {
             TagPosition::BeforeName | TagPosition::Between | TagPosition::BeforeValue
                 if self.text.is_empty() && c.is_whitespace() =>
             {
-                Progress::More
+                CallProgress::More
             }
             TagPosition::BeforeName => {
                 let (open, _) = self.tags.name.unwrap_or(("", ' '));
@@ -141,14 +141,14 @@ impl TagReader {
     }
 
     /// Reads a character of a tag that has to follow.
-    fn expect(&mut self, c: char, tag: &str, next: TagPosition) -> Progress {
+    fn expect(&mut self, c: char, tag: &str, next: TagPosition) -> CallProgress {
         self.text.push(c);
         if self.text == tag {
             self.go_to(next);
         } else if !tag.starts_with(&self.text) {
-            return Progress::Failed;
+            return CallProgress::Failed;
         }
-        Progress::More
+        CallProgress::More
     }
 
     fn go_to(&mut self, next: TagPosition) {
@@ -161,7 +161,7 @@ impl TagReader {
         };
     }
 
-    fn push_name(&mut self, c: char, tools: &[Tool]) -> Progress {
+    fn push_name(&mut self, c: char, tools: &[Tool]) -> CallProgress {
         let ends = match self.tags.name {
             Some((_, close)) => c == close,
             None => matches!(c, '\n' | '<') && !self.text.trim().is_empty(),
@@ -172,43 +172,43 @@ impl TagReader {
         }
         let name = self.text.trim().to_owned();
         if !tools.iter().any(|tool| tool.name == name) {
-            return Progress::Failed;
+            return CallProgress::Failed;
         }
         self.name = Some(name);
         self.go_to(TagPosition::Between);
-        if c == '<' { self.push_between(c) } else { Progress::More }
+        if c == '<' { self.push_between(c) } else { CallProgress::More }
     }
 
-    fn push_between(&mut self, c: char) -> Progress {
+    fn push_between(&mut self, c: char) -> CallProgress {
         self.text.push(c);
         if self.text == self.tags.key {
             self.go_to(TagPosition::Key);
         } else if self.text == self.tags.end {
             self.arguments.push_str(if self.opened { "}" } else { "{}" });
             self.ended = true;
-            return Progress::Done;
+            return CallProgress::Done;
         } else if !self.tags.key.starts_with(&self.text) && !self.tags.end.starts_with(&self.text) {
-            return Progress::Failed;
+            return CallProgress::Failed;
         }
-        Progress::More
+        CallProgress::More
     }
 
-    fn push_key(&mut self, c: char) -> Progress {
+    fn push_key(&mut self, c: char) -> CallProgress {
         self.text.push(c);
         let Some(key) = self.text.strip_suffix(self.tags.key_end) else { return self.bounded() };
         self.key = key.trim().to_owned();
         // The first one was sent already.
         if self.key.is_empty() || self.keys.contains(&self.key) {
-            return Progress::Failed;
+            return CallProgress::Failed;
         }
         self.keys.push(self.key.clone());
         self.go_to(TagPosition::BeforeValue);
-        Progress::More
+        CallProgress::More
     }
 
-    fn push_value(&mut self, c: char, tools: &[Tool]) -> Progress {
+    fn push_value(&mut self, c: char, tools: &[Tool]) -> CallProgress {
         self.text.push(c);
-        let Some(text) = self.text.strip_suffix(self.tags.value_end) else { return Progress::More };
+        let Some(text) = self.text.strip_suffix(self.tags.value_end) else { return CallProgress::More };
         // Templates of Qwen3-Coder write a value on lines of its own, those of GLM without them.
         let text = if self.tags.value.is_empty() { within_lines(text) } else { text };
         let types = self.name.as_ref().and_then(|name| {
@@ -223,11 +223,11 @@ impl TagReader {
         self.arguments.push_str(opening);
         self.arguments.push_str(&entry[1..entry.len() - 1]);
         self.go_to(TagPosition::Between);
-        Progress::More
+        CallProgress::More
     }
 
-    fn bounded(&self) -> Progress {
-        if self.text.len() > MAX_NAME { Progress::Failed } else { Progress::More }
+    fn bounded(&self) -> CallProgress {
+        if self.text.len() > MAX_NAME { CallProgress::Failed } else { CallProgress::More }
     }
 }
 
