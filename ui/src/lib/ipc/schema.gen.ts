@@ -3437,35 +3437,6 @@ message: number | null,
 excerpt: string, };
 
 /**
- * Simulated answers with one draft length.
- */
-export type Served = { 
-/**
- * Choice of the draft length.
- */
-draft_length: DraftLength, 
-/**
- * Mean time from arrival to the last token, in target passes of one row.
- */
-latency: number, 
-/**
- * Latency of plain decoding at the same load over this one.
- */
-speedup: number, 
-/**
- * Mean requests in a pass.
- */
-batch: number, 
-/**
- * Mean drafted tokens of a request in a pass.
- */
-depth: number, 
-/**
- * Rows of the widest target pass.
- */
-widest: number, };
-
-/**
  * Simulated answers at one load.
  */
 export type ServedLoad = { 
@@ -3476,7 +3447,7 @@ load: number,
 /**
  * One for each simulated draft length, plain decoding first.
  */
-served: Array<Served>, };
+served: Array<SimulatedAnswers>, };
 
 /**
  * An answer of a server to one prompt in one run.
@@ -3628,6 +3599,35 @@ error: ErrorInfo | null,
  * Start of the answer that the error ended. `None` without text.
  */
 cut_off: CutOffAnswer | null, };
+
+/**
+ * Simulated answers with one draft length.
+ */
+export type SimulatedAnswers = { 
+/**
+ * Choice of the draft length.
+ */
+draft_length: DraftLength, 
+/**
+ * Mean time from arrival to the last token, in target passes of one row.
+ */
+latency: number, 
+/**
+ * Latency of plain decoding at the same load over this one.
+ */
+speedup: number, 
+/**
+ * Mean requests in a pass.
+ */
+batch: number, 
+/**
+ * Mean drafted tokens of a request in a pass.
+ */
+depth: number, 
+/**
+ * Rows of the widest target pass.
+ */
+widest: number, };
 
 /**
  * Result of a search.
