@@ -3,7 +3,7 @@
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import type { HeadOffer, LowBitOffer } from '../../ui/src/lib/ipc/schema.gen';
+import type { CatalogueHead, HeadOffer, LowBitOffer } from '../../ui/src/lib/ipc/schema.gen';
 import { models } from './fixtures/library';
 import { calls } from './harness';
 import { app, download, idle, look, middle, offer, requests, seven, small, tiny, useLibraryWindow } from './libraryPage';
@@ -112,6 +112,35 @@ describe('which draft goes with it', () => {
     const german = await openLibrary({ locale: 'de-AT' }, {}, { low_bit: { [seven.name]: { ...copy } } });
     await look(german, seven.name);
     expect(await german.getByTestId('low-bit').innerText()).toMatch(/Low-Bit-Kopie dieses Modells[^]*wird beim ersten Laden geschrieben/);
+  });
+
+  it('downloads a head that was published for the model, in both languages', async () => {
+    const head: CatalogueHead = {
+      kind: 'EAGLE-3',
+      target: 'Qwen2.5 7B',
+      repository: 'somebody/Qwen2.5-7B_eagle3',
+      file: 'model.safetensors',
+      size_bytes: 512e6,
+      licence: 'apache-2.0',
+      checked: { month: '2026-11', source: 'public_sources' },
+    };
+    const recorded = { heads_to_fetch: { [seven.name]: [head] } };
+    const page = await openLibrary({}, {}, recorded);
+    await look(page, seven.name);
+    const row = page.getByTestId('catalogue-head');
+    expect(await row.innerText()).toMatch(/somebody\/Qwen2\.5-7B_eagle3[^]*EAGLE-3, trained for Qwen2\.5 7B · 512 MB · apache-2\.0/);
+    expect(await row.getByRole('radio').isDisabled()).toBe(true);
+    await row.scrollIntoViewIfNeeded();
+    await page.screenshot({ path: `${output}catalogue-head.png` });
+    await row.getByTestId('download-head').click();
+    await row.getByTestId('fetching').waitFor();
+    expect((await calls(page, 'start_download')).at(-1)).toEqual({ request: { repository: head.repository, file: head.file } });
+    const german = await openLibrary({ locale: 'de-AT' }, {}, recorded);
+    await look(german, seven.name);
+    expect(await german.getByTestId('catalogue-head').innerText()).toContain('trainiert für Qwen2.5 7B');
+    // No head is offered for another model.
+    await look(german, small.name);
+    expect(await german.getByTestId('catalogue-head').count()).toBe(0);
   });
 
   it('is never an empty list without a reason', async () => {

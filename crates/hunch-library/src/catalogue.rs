@@ -1,4 +1,4 @@
-//! The catalogue: recommended models and the draft for each. It is embedded in the program and parsed on
+//! The catalogue: recommended models, and the draft and published heads for each. It is embedded in the program and parsed on
 //! first use. Unpublished figures are absent.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::fit::Footprint;
 use super::machine::memory_class;
-use crate::types::{Catalogue, CatalogueModel, CatalogueRole, MachineMemory, PairVerdict};
+use crate::types::{Catalogue, CatalogueHead, CatalogueModel, CatalogueRole, MachineMemory, PairVerdict};
 use hunch_core::token::TokenId;
 use hunch_model::split;
 use hunch_model::text::Vocabulary;
@@ -19,6 +19,7 @@ struct CatalogueFile {
     version: u32,
     reviewed: String,
     models: Vec<CatalogueEntry>,
+    heads: Vec<CatalogueHead>,
     vocabularies: Vec<KnownVocabulary>,
 }
 
@@ -65,6 +66,7 @@ struct CatalogueIndex {
     version: u32,
     reviewed: String,
     models: Vec<CatalogueModel>,
+    heads: Vec<CatalogueHead>,
     cache_bytes: Vec<u64>,
     digests: Vec<Option<String>>,
     vocabularies: Vec<KnownVocabulary>,
@@ -82,6 +84,7 @@ static INDEX: LazyLock<CatalogueIndex> = LazyLock::new(|| {
         cache_bytes: file.models.iter().map(cache).collect(),
         digests: file.models.iter().map(|entry| entry.vocabulary_digest.clone()).collect(),
         models: file.models.into_iter().map(|entry| entry.model).collect(),
+        heads: file.heads,
         vocabularies: file.vocabularies,
     }
 });
@@ -91,12 +94,18 @@ pub fn models() -> &'static [CatalogueModel] {
     &INDEX.models
 }
 
+/// Returns the heads that were trained for a model of the catalogue, in any quantisation.
+pub fn heads_for(model: &CatalogueModel) -> impl Iterator<Item = &'static CatalogueHead> {
+    INDEX.heads.iter().filter(|head| head.target == model.name)
+}
+
 /// Returns the catalogue, with the memory class of this machine.
 pub fn catalogue(machine: MachineMemory) -> Catalogue {
     Catalogue {
         version: INDEX.version,
         reviewed: INDEX.reviewed.clone(),
         models: INDEX.models.clone(),
+        heads: INDEX.heads.clone(),
         machine: memory_class(machine.total),
     }
 }
@@ -211,7 +220,7 @@ mod tests {
 
     use super::*;
     use crate::fit;
-    use crate::hub::part_number;
+    use crate::hub::{self, part_number};
     use crate::types::{CheckSource, FitVerdict, MemoryClass};
     use hunch_model::gguf::Gguf;
 
@@ -271,6 +280,23 @@ mod tests {
         // Every draft must be recommended for some target.
         for draft in models().iter().filter(|model| model.role == CatalogueRole::Draft) {
             assert!(models().iter().any(|model| model.draft.as_ref() == Some(&draft.id)), "{}", draft.id);
+        }
+    }
+
+    #[test]
+    fn heads_name_a_target_and_a_file_that_hunch_can_download() {
+        assert!(!INDEX.heads.is_empty());
+        let repositories: HashSet<_> = INDEX.heads.iter().map(|head| &head.repository).collect();
+        assert_eq!(repositories.len(), INDEX.heads.len(), "repositories are unique");
+        for head in &INDEX.heads {
+            let of = &head.repository;
+            assert!(targets().any(|model| model.name == head.target), "{of}: no target {}", head.target);
+            assert!(hub::repository(of).is_ok_and(|name| name == *of), "{of}");
+            assert!(hub::is_folder(&head.file) && hub::check_path(&head.file).is_ok(), "{of}");
+            assert!(["EAGLE-1", "EAGLE-3", "Medusa", "DFlash"].contains(&&head.kind[..]), "{of}");
+            let has_size = head.size_bytes.is_some();
+            assert_eq!(head.checked.source == CheckSource::NameOnly, !has_size, "{of}");
+            assert!(head.checked.month <= INDEX.reviewed, "{of}");
         }
     }
 

@@ -4,6 +4,8 @@
 mod heads;
 mod low_bit;
 
+use heads::heads_to_fetch;
+
 use std::path::Path;
 
 use super::HeadEntry;
@@ -210,12 +212,14 @@ impl Pairs<'_> {
         let needs: &[Needs] = if own_head.is_some() { &[Needs::Head] } else { &[] };
         let without_draft = Method::usable(needs).into_iter().filter(|method| *method != Method::Plain);
         let without_draft = without_draft.collect();
+        let heads_to_fetch = heads_to_fetch(&target.header, heads);
         let heads = self.head_offers((&target.header, &file), heads, context);
         Ok(DraftOffers {
             target: target.header.entry,
             context,
             offers,
             heads,
+            heads_to_fetch,
             own_head,
             low_bit,
             without_draft,

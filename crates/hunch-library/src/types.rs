@@ -9,7 +9,9 @@ mod models;
 mod pairs;
 mod stored;
 
-pub use catalogue::{Catalogue, CatalogueCheck, CatalogueModel, CatalogueRole, CheckSource, MemoryClass};
+pub use catalogue::{
+    Catalogue, CatalogueCheck, CatalogueHead, CatalogueModel, CatalogueRole, CheckSource, MemoryClass,
+};
 pub use downloads::{
     Download, DownloadPhase, DownloadRequest, HubFile, HubRepository, HubState, HubTokenProblem,
     HubTokenSource,

@@ -53,6 +53,7 @@ use last_state::LastStateHead;
 use medusa::Medusa;
 pub use memory::{HeadMemory, HeadOutlook};
 use mlp::MlpHead;
+pub use pickle::PICKLES;
 use target_parts::TargetParts;
 pub use target_rows::TargetWeights;
 pub use write::{HeadFacts, MedusaPosition, MedusaWeights, MlpWeights, write_medusa, write_mlp};

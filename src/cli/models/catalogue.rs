@@ -1,4 +1,4 @@
-//! `hunch models catalogue`: models that are known to run well, and their drafts.
+//! `hunch models catalogue`: models that are known to run well, and their drafts and heads.
 
 use std::io::Write;
 
@@ -7,6 +7,7 @@ use hunch_library::types::{CatalogueModel, CheckSource, MemoryClass};
 use hunch_library::{catalogue, machine};
 use hunch_model::device::{Compute, DeviceChoice};
 
+use super::pairs::catalogue_head_row;
 use crate::cli::render;
 
 pub(super) fn run(json: bool) -> Result<()> {
@@ -19,6 +20,9 @@ pub(super) fn run(json: bool) -> Result<()> {
     let rows: Vec<Vec<String>> = catalogue.models.iter().map(row).collect();
     let header = ["id", "for", "size", "licence", "draft", "repository", "file", "checked"];
     writeln!(out, "{}\n", render::table(&header, &rows))?;
+    let heads: Vec<Vec<String>> = catalogue.heads.iter().map(catalogue_head_row).collect();
+    let header = ["head", "kind", "trained for", "size", "licence"];
+    writeln!(out, "{}\n", render::table(&header, &heads))?;
     Ok(writeln!(
         out,
         "Version {} of {}. \"for\" is the smallest memory on which a model runs well with its draft. This machine \

@@ -11,7 +11,7 @@ use hunch::services::pair::PairJudge;
 use hunch::store::Store;
 use hunch_error::Error;
 use hunch_library::types::{
-    DraftOffer, Fit, FitVerdict, HeadOffer, MeasuredSpeedup, PairVerdict, PredictedSpeedup,
+    CatalogueHead, DraftOffer, Fit, FitVerdict, HeadOffer, MeasuredSpeedup, PairVerdict, PredictedSpeedup,
 };
 use hunch_library::{Places, fit, machine};
 use hunch_model::device::{Compute, DeviceChoice};
@@ -113,8 +113,24 @@ pub(super) fn run(args: &PairsArgs, places: &Places, json: bool) -> Result<()> {
         let header = ["head", "kind", "size", "memory", "speedup", "verdict"];
         writeln!(out, "\n{}", render::table(&header, &heads))?;
     }
+    if !offers.heads_to_fetch.is_empty() {
+        let rows: Vec<Vec<String>> = offers.heads_to_fetch.iter().map(catalogue_head_row).collect();
+        let header = ["head to download", "kind", "trained for", "size", "licence"];
+        writeln!(out, "\n{}\nDownload one with hunch models pull NAME.", render::table(&header, &rows))?;
+    }
     let methods: Vec<String> = offers.without_draft.iter().map(ToString::to_string).collect();
     Ok(writeln!(out, "\nWithout a draft model: {}.", methods.join(", "))?)
+}
+
+/// Formats a head of the catalogue.
+pub(super) fn catalogue_head_row(head: &CatalogueHead) -> Vec<String> {
+    vec![
+        head.repository.clone(),
+        head.kind.clone(),
+        head.target.clone(),
+        head.size_bytes.map_or_else(|| "-".into(), render::bytes),
+        head.licence.clone().unwrap_or_else(|| "-".into()),
+    ]
 }
 
 fn head_row(offer: &HeadOffer) -> Vec<String> {

@@ -4,6 +4,7 @@
 import type { Handlers } from '../../../ui/src/lib/ipc/commands';
 import type {
   Catalogue,
+  CatalogueHead,
   CatalogueModel,
   Download,
   DownloadRequest,
@@ -92,6 +93,8 @@ export interface RecordedLibrary {
   heads?: Record<string, HeadOffer[]>;
   /** Layers that models bring along to draft, by the model's name. */
   own_heads?: Record<string, HeadOffer>;
+  /** Heads to download, by the name of the model that they are for. */
+  heads_to_fetch?: Record<string, CatalogueHead[]>;
   /** Low-bit copies that models have or can get, by the model's name. */
   low_bit?: Record<string, LowBitOffer>;
   /** Data that Hunch made for models. */
@@ -307,6 +310,7 @@ export class ReplayLibrary {
       context: tokens,
       offers,
       heads: this.#heads(target),
+      heads_to_fetch: this.#recorded.heads_to_fetch?.[target.name] ?? [],
       ...(ownHead && { own_head: ownHead }),
       ...(copy && { low_bit: copy }),
       without_draft: [...(ownHead ? (['head'] as const) : []), 'ngram', 'suffix', 'lookahead', 'layer-skip'],

@@ -2,7 +2,7 @@
 
 import { causeText } from './errors';
 import { formatCount, formatMean, formatShare, visibleText } from './format';
-import type { HeadOffer, MeasuredSpeedup, PairVerdict, PredictedSpeedup } from './ipc/schema.gen';
+import type { MeasuredSpeedup, PairVerdict, PredictedSpeedup } from './ipc/schema.gen';
 import { language } from './strings/index.svelte';
 
 /** Assumptions of a predicted speedup, and where its pass costs come from. */
@@ -41,7 +41,7 @@ export function gainWords(measured: MeasuredSpeedup | null, predicted: Predicted
 }
 
 /** Architecture of a head, and the model it was trained for or that its sizes match. */
-export function headWords({ kind, trained_for: model }: HeadOffer): string {
+export function headWords(kind: string, model: string | null): string {
   const words = language.strings.library.offers;
   return `${kind}, ${model === null ? words.headMatches : words.trainedFor(model)}`;
 }

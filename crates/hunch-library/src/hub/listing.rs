@@ -1,5 +1,5 @@
 //! Models of a repository: its GGUF files, with the parts of split models joined. The repository itself is one if it is
-//! a folder of safetensors files.
+//! the folder of a model or of a head.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,10 +107,11 @@ impl Listing {
         let files: Vec<RemoteFile> = response.siblings.into_iter().filter_map(remote_file).collect();
         let tags: Vec<&str> = response.tags.iter().map(String::as_str).collect();
         let bits = bits(&json!({ "config": response.config }), &tags);
-        let folder = folder(&files);
+        let is_head = is_head(repository, &response.config);
+        let folder = folder(&files, is_head);
         let mut models = models(files.into_iter().filter(|file| is_model_path(&file.path)));
         models.extend(folder.map(|parts| (parts[0].path.clone(), parts)));
-        let mut files: Vec<HubFile> = models.values().map(|parts| hub_file(parts, &bits)).collect();
+        let mut files: Vec<HubFile> = models.values().map(|parts| hub_file(parts, &bits, is_head)).collect();
         files.sort_by(|a, b| (a.size_bytes, &a.path).cmp(&(b.size_bytes, &b.path)));
         let gated = is_gated(&response.gated);
         let repository = HubRepository {
@@ -181,7 +182,7 @@ fn is_named(file: &HubFile, selector: &str) -> bool {
 /// Lists the quantisations and files to choose from.
 fn choices(files: &[HubFile]) -> String {
     if files.is_empty() {
-        return "Choose a repository of GGUF files, whose name often ends in -GGUF, or a folder of MLX."
+        return "Choose a repository of GGUF files, whose name often ends in -GGUF, a folder of MLX, or a head."
             .into();
     }
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
@@ -257,13 +258,27 @@ fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<Remot
     groups.into_iter().filter_map(whole).collect()
 }
 
+/// Words in the names of heads and of their architectures.
+const HEAD_WORDS: [&str; 6] = ["eagle", "medusa", "speculator", "accelerator", "dflash", "dspark"];
+
+/// Returns `true` if the name of a repository, or the architecture in its configuration, is that of a head.
+fn is_head(repository: &str, config: &Value) -> bool {
+    let architectures = config.get("architectures").and_then(Value::as_array).into_iter().flatten();
+    let mut names = architectures.filter_map(Value::as_str).chain([names::file_name(repository)]);
+    names.any(|name| HEAD_WORDS.iter().any(|word| name.to_ascii_lowercase().contains(word)))
+}
+
 /// Returns the files of the repository as a folder, weights first. `None` if it lacks the weights, the configuration or
-/// the tokeniser.
-fn folder(files: &[RemoteFile]) -> Option<Vec<RemoteFile>> {
+/// the tokeniser. Heads use the tokeniser of their model.
+fn folder(files: &[RemoteFile], is_head: bool) -> Option<Vec<RemoteFile>> {
     let named = |name: &str| files.iter().find(|file| file.path == name);
-    SETTINGS_FILES[..2].iter().all(|name| named(name).is_some()).then_some(())?;
+    let needed = if is_head { &SETTINGS_FILES[..1] } else { &SETTINGS_FILES[..2] };
+    needed.iter().all(|name| named(name).is_some()).then_some(())?;
     let mut weights: Vec<&RemoteFile> =
         files.iter().filter(|file| names::is_weight_file(&file.path)).collect();
+    if is_head && weights.is_empty() {
+        weights.extend(files.iter().find(|file| names::is_pickle(&file.path)));
+    }
     // Files with other names, such as "consolidated.safetensors", are copies for other programs.
     if weights.iter().any(|file| file.path.starts_with("model")) {
         weights.retain(|file| file.path.starts_with("model"));
@@ -278,8 +293,8 @@ fn folder(files: &[RemoteFile]) -> Option<Vec<RemoteFile>> {
     (!weights.is_empty() && readable).then(|| weights.into_iter().chain(settings).cloned().collect())
 }
 
-/// Describes a model. `bits` are those of the repository as a folder.
-fn hub_file(parts: &[RemoteFile], bits: &[String]) -> HubFile {
+/// Describes a model. `bits` are those of the repository as a folder, and `is_head` says whether that is a head.
+fn hub_file(parts: &[RemoteFile], bits: &[String], is_head: bool) -> HubFile {
     let path = parts[0].path.clone();
     HubFile {
         parts: parts.len() as u32,
@@ -289,6 +304,7 @@ fn hub_file(parts: &[RemoteFile], bits: &[String]) -> HubFile {
             true => bits.first().cloned().unwrap_or_default(),
             false => quantisation_of(&path),
         },
+        is_head: is_head && names::is_folder(&path),
         path,
     }
 }
@@ -369,6 +385,33 @@ mod tests {
         let names: Vec<&str> = both.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(names, ["m-Q8_0.gguf", "model.safetensors"]);
         assert_eq!(choose_file(&both, Some("4-bit")).unwrap().path, "model.safetensors");
+    }
+
+    /// Published heads have no tokeniser, and some are pickles.
+    #[test]
+    fn lists_the_folder_of_a_head_by_its_name_or_architecture() {
+        let list = |repository: &str, architecture: &str, names: &[&str]| {
+            let file = |name: &&str| json!({"rfilename": name, "size": 10});
+            let siblings: Vec<Value> = names.iter().map(file).collect();
+            let config = json!({"architectures": [architecture]});
+            let response = json!({"sha": "abc", "siblings": siblings, "config": config});
+            let listing = Listing::new(repository, serde_json::from_value(response).unwrap());
+            let parts = |file: &HubFile| -> Vec<String> {
+                assert!(file.is_head);
+                listing.parts(&file.path).unwrap().iter().map(|part| part.path.clone()).collect()
+            };
+            listing.repository.files.first().map(parts)
+        };
+        let (safetensors, pickle) =
+            (["config.json", "model.safetensors"], ["config.json", "pytorch_model.bin"]);
+        let reversed = |names: [&str; 2]| Some(vec![names[1].to_owned(), names[0].to_owned()]);
+        assert_eq!(list("a/Qwen3-8B_eagle3", "LlamaForCausalLM", &safetensors), reversed(safetensors));
+        assert_eq!(list("a/b", "Eagle3Speculator", &pickle), reversed(pickle));
+        let both = ["config.json", "model.safetensors", "pytorch_model.bin", "README.md"];
+        assert_eq!(list("a/b-medusa", "", &both), reversed(safetensors));
+        assert_eq!(list("a/b", "LlamaForCausalLM", &safetensors), None, "a model without its tokeniser");
+        assert_eq!(list("a/b", "LlamaForCausalLM", &pickle), None);
+        assert_eq!(list("a/eagle", "", &["pytorch_model.bin"]), None, "no configuration");
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub use card::plain_card;
 pub(crate) use client::{Hub, HubResponse, RequestFailure, Retry};
 pub(crate) use listing::{Listing, RemoteFile};
 pub use listing::{choose_file, parse_listing};
-pub(crate) use names::{check_part, model_name};
+pub(crate) use names::{check_part, file_name, model_name};
 pub use names::{check_path, is_folder, local_file, part_number, quantisation, repository, short_name};
 pub(crate) use search::check as check_search;
 pub use search::parse_search;

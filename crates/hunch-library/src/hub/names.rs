@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use hunch_error::{Error, Refusal, Result};
+use hunch_model::heads::PICKLES;
 use hunch_model::model_folder::{SETTINGS_FILES, is_safetensors};
 use hunch_model::split::PartName;
 
@@ -104,7 +105,8 @@ fn is_repository_part(part: &str) -> bool {
 /// [`Error::InvalidRequest`] if it is not.
 pub fn check_path(path: &str) -> Result<()> {
     // Not quoted, because it may contain control characters.
-    if is_gguf(path) || is_weight_file(path) { Ok(()) } else { Err(Refusal::NotAModelPath.into()) }
+    let is_model = is_gguf(path) || is_weight_file(path) || is_pickle(path);
+    if is_model { Ok(()) } else { Err(Refusal::NotAModelPath.into()) }
 }
 
 /// Checks that a path stays in its repository and is that of a file of a model: also a folder's settings.
@@ -130,9 +132,14 @@ pub(super) fn is_weight_file(path: &str) -> bool {
         && is_safetensors(Path::new(path))
 }
 
+/// Checks that a path is the weight file of a head in Python's pickle format. Only its tensors are read.
+pub(super) fn is_pickle(path: &str) -> bool {
+    PICKLES.contains(&path)
+}
+
 /// Returns `true` if the path of a model is that of a folder in the layout of Hugging Face: its first weight file.
 pub fn is_folder(path: &str) -> bool {
-    is_safetensors(Path::new(path))
+    is_safetensors(Path::new(path)) || is_pickle(path)
 }
 
 /// Returns the local name of a downloaded model: of its file, or of a folder's repository.
@@ -160,7 +167,7 @@ fn part_name(path: &str) -> Option<PartName> {
 }
 
 /// Returns the last segment of a path.
-fn file_name(path: &str) -> &str {
+pub(crate) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 

@@ -3,8 +3,10 @@
 
 use super::{CostQuery, ModelHeader, Pairs};
 use crate::HeadEntry;
+use crate::catalogue;
 use crate::fit::{self, Footprint};
-use crate::types::{FitVerdict, HeadOffer, PredictedSpeedup};
+use crate::hub;
+use crate::types::{CatalogueHead, FitVerdict, HeadOffer, PredictedSpeedup};
 use hunch_core::theory;
 use hunch_model::heads::{HeadOutlook, HeadSummary, describe_of_target, outlook, outlook_of_target};
 use hunch_model::weights::WeightFile;
@@ -12,6 +14,15 @@ use hunch_model::weights::WeightFile;
 /// Assumed acceptance of a published head with a decoder layer. It gives 1.85 tokens per pass with chains of 4, as
 /// measured on MT-Bench for an EAGLE-3 head of Qwen3 4B (taobao-mnn/Qwen3-4B-Instruct-2507-Eagle3).
 const LAYER_ACCEPTANCE: f64 = 0.47;
+
+/// Returns the heads of the catalogue for a target that are not among those on this machine.
+pub(super) fn heads_to_fetch(target: &ModelHeader, here: &[HeadEntry]) -> Vec<CatalogueHead> {
+    let is_here = |head: &&CatalogueHead| {
+        here.iter().any(|entry| entry.name.eq_ignore_ascii_case(hub::file_name(&head.repository)))
+    };
+    let known = target.known_model.into_iter().flat_map(catalogue::heads_for);
+    known.filter(|head| !is_here(head)).cloned().collect()
+}
 
 impl Pairs<'_> {
     /// Judges heads for a target.

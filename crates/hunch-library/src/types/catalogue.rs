@@ -89,6 +89,26 @@ pub struct CatalogueModel {
     pub checked: CatalogueCheck,
 }
 
+/// A downloadable head, which drafts for one model of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
+pub struct CatalogueHead {
+    /// Architecture, such as "EAGLE-3".
+    pub kind: String,
+    /// Name of the model in the catalogue that it was trained for.
+    pub target: String,
+    /// Repository on the Hub, such as "AngelSlim/Qwen3-8B_eagle3".
+    pub repository: String,
+    /// Its weight file in the repository, which stands for the folder.
+    pub file: String,
+    /// Published size of its weights in bytes, if known for certain.
+    #[ts(type = "number | null")]
+    pub size_bytes: Option<u64>,
+    /// Licence, as named on the Hub, if known.
+    pub licence: Option<String>,
+    /// Last check of this entry.
+    pub checked: CatalogueCheck,
+}
+
 /// The catalogue, and this machine's memory class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, TS)]
 pub struct Catalogue {
@@ -98,6 +118,8 @@ pub struct Catalogue {
     pub reviewed: String,
     /// The models.
     pub models: Vec<CatalogueModel>,
+    /// Heads for the models.
+    pub heads: Vec<CatalogueHead>,
     /// Memory class of this machine.
     pub machine: MemoryClass,
 }

@@ -18,6 +18,9 @@ pub struct HubFile {
     pub sha256: Option<String>,
     /// Quantisation, such as "Q4_K_M". Empty if the name does not contain one.
     pub quantisation: String,
+    /// Set for a folder whose names say that it is a head, which drafts for a model.
+    #[serde(default)]
+    pub is_head: bool,
 }
 
 /// The models of a Hub repository.
@@ -31,7 +34,7 @@ pub struct HubRepository {
     pub gated: bool,
     /// Licence, if the Hub reports it.
     pub licence: Option<String>,
-    /// GGUF models, smallest first.
+    /// GGUF models, smallest first. The repository itself, if it is the folder of a model or a head.
     pub files: Vec<HubFile>,
 }
 

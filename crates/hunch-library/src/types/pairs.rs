@@ -4,6 +4,7 @@ use hunch_core::method::Method;
 use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
+use super::catalogue::CatalogueHead;
 use super::fit::FitVerdict;
 use super::models::ModelEntry;
 
@@ -175,6 +176,9 @@ pub struct DraftOffers {
     pub offers: Vec<DraftOffer>,
     /// Heads on this machine: those whose sizes match first, by predicted speedup.
     pub heads: Vec<HeadOffer>,
+    /// Heads of the catalogue for the target that are not on this machine.
+    #[serde(default)]
+    pub heads_to_fetch: Vec<CatalogueHead>,
     /// The layer in the target's own file that drafts, if it can. Its path is that of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[ts(optional)]

@@ -17,15 +17,15 @@ use crate::gguf::{TensorInfo, WeightType};
 use crate::tensor_files::{NumberType, Numbers, TensorFiles};
 
 /// Names of the files.
-const NAMES: [&str; 2] = ["medusa_lm_head.pt", "pytorch_model.bin"];
+pub const PICKLES: [&str; 2] = ["medusa_lm_head.pt", "pytorch_model.bin"];
 
 /// Returns the path of the pickle: `path` itself, or a file with a known name in the folder `path`.
 pub(super) fn file_at(path: &Path) -> Option<PathBuf> {
-    let has_name = |path: &Path| NAMES.iter().any(|name| path.file_name().is_some_and(|own| own == *name));
+    let has_name = |path: &Path| PICKLES.iter().any(|name| path.file_name().is_some_and(|own| own == *name));
     if path.is_file() {
         return has_name(path).then(|| path.to_path_buf());
     }
-    NAMES.iter().map(|name| path.join(name)).find(|path| path.is_file())
+    PICKLES.iter().map(|name| path.join(name)).find(|path| path.is_file())
 }
 
 /// Opens a pickle and checks its tensors.

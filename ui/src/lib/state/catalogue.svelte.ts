@@ -50,8 +50,8 @@ interface HubFileRequest {
 /** Relative tolerance between sizes of a file, since published ones may be rounded. */
 const sizeSlack = 0.01;
 
-/** True for the first weight file of a folder, which stands for the folder. */
-export const isFolder = (file: string): boolean => /\.safetensors$/i.test(file);
+/** True for the first weight file of a folder, which stands for the folder. All other models are GGUF files. */
+export const isFolder = (file: string): boolean => !/\.gguf$/i.test(file);
 
 /** Name of a model after the download: that of its file, or of a folder's repository. */
 export const nameOf = ({ repository, file }: Pick<HubFileRequest, 'repository' | 'file'>): string =>

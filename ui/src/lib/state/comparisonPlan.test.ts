@@ -188,7 +188,7 @@ describe('the plan of a comparison', () => {
     library.models = [furtherModel];
     plan.arrive();
     const offer = { name: 'small', path: '/models/small.gguf', verdict: { kind: 'suits' } };
-    answers['draft_offers'] = { offers: [offer], heads: [] } as unknown as DraftOffers;
+    answers['draft_offers'] = { offers: [offer], heads: [], heads_to_fetch: [] } as unknown as DraftOffers;
     const [lane] = plan.lanes;
     if (!lane) throw new Error('a lane');
     expect(choices.targets.map(({ title }) => title)).toEqual([
