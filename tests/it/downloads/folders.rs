@@ -2,6 +2,9 @@
 
 use serde_json::Value as Json;
 
+use hunch_testing::tiny_heads::{self, HeadFormat};
+
+use super::program::{hunch, output_text};
 use super::*;
 use crate::support::safetensors_folder::{ModelFolder, recording};
 
@@ -151,4 +154,29 @@ fn folder_that_was_not_put_together_whole_is_finished() {
     assert_eq!(test.end(&id).phase, DownloadPhase::Done);
     assert_eq!(weights(&hub), before);
     assert_whole(&test, "Tiny-4bit", &files);
+}
+
+/// A published head is a folder without a tokeniser. The program finds it by its name.
+#[test]
+fn head_is_pulled_and_offered_for_its_target() {
+    const HEAD: &str = "somebody/Tiny_eagle3";
+    let (hub, written) = (TestHub::start(), tempfile::tempdir().unwrap());
+    let folder = HeadFormat::Eagle3.write(written.path());
+    for name in ["config.json", "model.safetensors"] {
+        hub.add(HEAD, name, Content::new(std::fs::read(folder.join(name)).unwrap()));
+    }
+    let data = tempfile::tempdir().unwrap();
+    let target = tiny_heads::target().write(written.path(), "target");
+    let endpoint = hub.config().endpoint;
+    let run = |arguments: &[&str]| output_text(&hunch(data.path(), &endpoint, arguments).output().unwrap());
+    let pulled = run(&["models", "pull", HEAD]);
+    assert!(pulled.contains("It is a head (EAGLE-3). Draft with it: --head Tiny_eagle3"), "{pulled}");
+    let offered = run(&["models", "pairs", target.to_str().unwrap()]);
+    let row = offered.lines().find(|line| line.contains("Tiny_eagle3"));
+    assert!(row.is_some_and(|row| row.contains("EAGLE-3") && row.contains("sizes match")), "{offered}");
+    // Another repository of the same files is no head by its name, and no model without a tokeniser.
+    for name in ["config.json", "model.safetensors"] {
+        hub.add("somebody/Tiny", name, Content::new(std::fs::read(folder.join(name)).unwrap()));
+    }
+    assert!(run(&["models", "pull", "somebody/Tiny"]).contains("or a head"));
 }

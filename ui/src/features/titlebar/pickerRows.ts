@@ -164,7 +164,10 @@ function headRow({ models, work }: TitleBarContext, head: HeadOffer): PickerRow 
     id: head.path,
     name: head.name,
     aside: formatBytes(head.size_bytes),
-    note: head.problem === null ? [headWords(head.kind, head.trained_for), gainWords(null, head.predicted)].filter(Boolean).join(', ') : causeText(head.problem),
+    note:
+      head.problem === null
+        ? [headWords(head.kind, head.trained_for), gainWords(null, head.predicted)].filter(Boolean).join(', ')
+        : causeText(head.problem),
     fit: suitable ? head.fit : undefined,
     chosen: head.path === models.loaded?.head?.path,
     disabled: !suitable || head.fit === 'too_large' || work.running,

@@ -334,6 +334,10 @@ reviewed: string,
  */
 models: Array<CatalogueModel>, 
 /**
+ * Heads for the models.
+ */
+heads: Array<CatalogueHead>, 
+/**
  * Memory class of this machine.
  */
 machine: MemoryClass, };
@@ -350,6 +354,39 @@ month: string,
  * Sources.
  */
 source: CheckSource, };
+
+/**
+ * A downloadable head, which drafts for one model of the catalogue.
+ */
+export type CatalogueHead = { 
+/**
+ * Architecture, such as "EAGLE-3".
+ */
+kind: string, 
+/**
+ * Name of the model in the catalogue that it was trained for.
+ */
+target: string, 
+/**
+ * Repository on the Hub, such as "AngelSlim/Qwen3-8B_eagle3".
+ */
+repository: string, 
+/**
+ * Its weight file in the repository, which stands for the folder.
+ */
+file: string, 
+/**
+ * Published size of its weights in bytes, if known for certain.
+ */
+size_bytes: number | null, 
+/**
+ * Licence, as named on the Hub, if known.
+ */
+licence: string | null, 
+/**
+ * Last check of this entry.
+ */
+checked: CatalogueCheck, };
 
 /**
  * A downloadable model.
@@ -1205,6 +1242,10 @@ offers: Array<DraftOffer>,
  */
 heads: Array<HeadOffer>, 
 /**
+ * Heads of the catalogue for the target that are not on this machine.
+ */
+heads_to_fetch: Array<CatalogueHead>, 
+/**
  * The layer in the target's own file that drafts, if it can. Its path is that of the target.
  */
 own_head?: HeadOffer, 
@@ -1729,7 +1770,11 @@ sha256: string | null,
 /**
  * Quantisation, such as "Q4_K_M". Empty if the name does not contain one.
  */
-quantisation: string, };
+quantisation: string, 
+/**
+ * Set for a folder whose names say that it is a head, which drafts for a model.
+ */
+is_head: boolean, };
 
 /**
  * Format of the models to search for.
@@ -1757,7 +1802,7 @@ gated: boolean,
  */
 licence: string | null, 
 /**
- * GGUF models, smallest first.
+ * GGUF models, smallest first. The repository itself, if it is the folder of a model or a head.
  */
 files: Array<HubFile>, };
 
