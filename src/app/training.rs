@@ -134,7 +134,13 @@ impl App {
             move |stopped| {
                 let target = TrainingTarget::open(&place.target, &compute)?;
                 let mut watch = ReporterWatch { reporter: &mut reporter, stopped };
-                let trained = service::train(&target, (&place.folder, &place.heads), &plan, None, &mut watch);
+                let trained = service::train(
+                    &target,
+                    service::TrainFolders { run: &place.folder, heads: &place.heads },
+                    &plan,
+                    None,
+                    &mut watch,
+                );
                 reporter.end(trained)
             },
             move |ended| {

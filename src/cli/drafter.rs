@@ -180,8 +180,15 @@ fn train(args: &TrainArgs) -> Result<()> {
     let plan = args.data.plan(budget, Recipe { depth, ..Recipe::of(args.kind) })?;
     let (target, folder) = args.data.open(plan.recipe.prompts.as_deref())?;
     let heads = hunch_library::heads_folder()?;
-    let Trained { report, in_use, place, installed } =
-        with_progress(|watch| service::train(&target, (&folder, &heads), &plan, args.out.as_deref(), watch))?;
+    let Trained { report, in_use, place, installed } = with_progress(|watch| {
+        service::train(
+            &target,
+            service::TrainFolders { run: &folder, heads: &heads },
+            &plan,
+            args.out.as_deref(),
+            watch,
+        )
+    })?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", text(&report, in_use.as_ref()))?;
     if args.out.is_none() && !installed {

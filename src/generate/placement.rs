@@ -1,7 +1,7 @@
 //! The device of a draft model next to a target on a GPU. On a GPU, a small model takes as long for its dispatches as
 //! for its weights, so the CPU may be faster.
 
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, PassInput};
+use hunch_core::model::{ChainInput, LanguageModel, LogitRows, PassInput};
 use hunch_core::token::TokenId;
 use hunch_error::{Error, Result};
 use hunch_model::decoder::Decoder;
@@ -91,7 +91,7 @@ fn token_ms(models: [&Decoder; 2], chains: bool) -> Result<[f64; 2]> {
 /// Drafts [`TOKENS`] tokens. With `chains`, a device that chooses tokens waits once for all of them.
 fn draft(model: &mut dyn LanguageModel, chains: bool) -> Result<()> {
     model.truncate(CONTEXT.len())?;
-    if !chains || model.device_chain(&[0], TOKENS, LayerPlan::All, None, None)?.is_none() {
+    if !chains || model.device_chain(ChainInput::new(&[0], TOKENS))?.is_none() {
         for _ in 0..TOKENS {
             model.forward(PassInput::chain(&[0], LogitRows::Last))?;
         }

@@ -75,14 +75,23 @@ pub struct Trained {
     pub installed: bool,
 }
 
-/// Trains a head and puts it where decoding finds it, unless the head in use accepts as many tokens. `heads` is the
-/// folder of heads. With `out` the head is only written there.
+/// Folders of a training run.
+#[derive(Clone, Copy, Debug)]
+pub struct TrainFolders<'a> {
+    /// Text and checkpoints of the run.
+    pub run: &'a Path,
+    /// Trained heads, where decoding finds them.
+    pub heads: &'a Path,
+}
+
+/// Trains a head and puts it where decoding finds it, unless the head in use accepts as many tokens. With `out` the head
+/// is only written there.
 ///
 /// # Errors
 /// As [`train::train`].
 pub fn train(
     target: &TrainingTarget,
-    (folder, heads): (&Path, &Path),
+    folders: TrainFolders<'_>,
     plan: &TrainPlan,
     out: Option<&Path>,
     watch: &mut dyn TrainWatch,
@@ -90,16 +99,17 @@ pub fn train(
     // A worse head must not take the place of a better one unasked.
     let kind = plan.recipe.kind;
     let name = if kind == HeadKind::Eagle { "head".into() } else { kind.file("head.gguf") };
-    let fresh = out.map_or_else(|| folder.join(name), Path::to_path_buf);
-    let place = place_for(kind, heads, &hunch_library::short_name(&target.path), &target.fingerprint()?);
+    let fresh = out.map_or_else(|| folders.run.join(name), Path::to_path_buf);
+    let place =
+        place_for(kind, folders.heads, &hunch_library::short_name(&target.path), &target.fingerprint()?);
     if out.is_none() {
         export::check_place(kind, &place)?;
     }
-    let report = train::train(target, folder, plan, &fresh, watch)?;
+    let report = train::train(target, folders.run, plan, &fresh, watch)?;
     if out.is_some() {
         return Ok(Trained { report, in_use: None, place: fresh, installed: false });
     }
-    let in_use = measure_head_in_use(target, (folder, heads), plan, watch)?;
+    let in_use = measure_head_in_use(target, folders, plan, watch)?;
     let used_more = |used: &DraftAcceptance| used.tokens_a_pass() >= report.trained.tokens_a_pass();
     if in_use.as_ref().is_some_and(used_more) {
         return Ok(Trained { report, in_use, place: fresh, installed: false });
@@ -123,15 +133,15 @@ fn place_for(kind: HeadKind, heads: &Path, target_name: &str, fingerprint: &str)
 /// Measures the head that decoding uses now.
 fn measure_head_in_use(
     target: &TrainingTarget,
-    (folder, heads): (&Path, &Path),
+    folders: TrainFolders<'_>,
     plan: &TrainPlan,
     watch: &dyn TrainWatch,
 ) -> Result<Option<DraftAcceptance>> {
-    let Some(mut head) = target.usual_head(heads)? else { return Ok(None) };
+    let Some(mut head) = target.usual_head(folders.heads)? else { return Ok(None) };
     if acceptance::check_layers(target, &head).is_err() {
         return Ok(None);
     }
-    let store = ShardStore::open(folder, target, plan.seed, plan.disk)?;
+    let store = ShardStore::open(folders.run, target, plan.seed, plan.disk)?;
     Ok(Some(acceptance::head(target, &store, &mut head, &plan.recipe.comparable(), &|| {
         train::is_paused(watch)
     })?))

@@ -9,7 +9,7 @@ use hunch::engine::WallClock;
 use hunch::generate::{GenerationPlan, LoadPlan, Models, Prompt, answer_ids};
 use hunch_core::depth::MaxDraft;
 use hunch_core::method::Method;
-use hunch_core::model::LayerPlan;
+use hunch_core::model::ChainInput;
 use hunch_core::sample::SamplingParams;
 use hunch_core::token::TokenId;
 use hunch_model::device::{Compute, DraftDevice};
@@ -67,7 +67,7 @@ fn answer(models: &mut Models, method: Method, sampling: SamplingParams) -> (Vec
 fn drafts_on_gpu(models: &mut Models) -> bool {
     let used = models.with_drafter(Method::DraftModel, &Default::default(), &[], |model, _, _| {
         model.truncate(0)?;
-        Ok(model.device_chain(&[1], 1, LayerPlan::All, None, None)?.is_some())
+        Ok(model.device_chain(ChainInput::new(&[1], 1))?.is_some())
     });
     used.unwrap().unwrap()
 }

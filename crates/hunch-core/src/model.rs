@@ -167,6 +167,28 @@ pub struct DeviceChain {
     pub logits: Rows,
 }
 
+/// Input of a [`DeviceChain`].
+#[derive(Clone, Copy, Debug)]
+pub struct ChainInput<'a> {
+    /// Tokens to run first, at least one.
+    pub tokens: &'a [TokenId],
+    /// Number of tokens to choose.
+    pub count: usize,
+    /// Layers of every row.
+    pub layers: LayerPlan<'a>,
+    /// Part of the cache that every row sees; `None` for all of it.
+    pub window: Option<DraftWindow>,
+    /// Draws of the tokens; `None` takes the most likely ones.
+    pub draws: Option<ChainDraws<'a>>,
+}
+
+impl<'a> ChainInput<'a> {
+    /// Creates the input of the most likely tokens, through all layers and the whole cache.
+    pub fn new(tokens: &'a [TokenId], count: usize) -> Self {
+        Self { tokens, count, layers: LayerPlan::All, window: None, draws: None }
+    }
+}
+
 /// Random draws of the tokens of a [`DeviceChain`].
 #[derive(Clone, Copy, Debug)]
 pub struct ChainDraws<'a> {
@@ -243,8 +265,7 @@ pub trait LanguageModel: Send {
     fn device_draw(&self, _settings: &DrawSettings) -> Option<DrawSettings> {
         None
     }
-    /// Runs `tokens`, and then one row for each token but the last that it chooses, `count` in all. Every row runs
-    /// `layers` and sees the cache through `window`.
+    /// Runs tokens, and then one row for each token but the last that it chooses.
     ///
     /// The device chooses the most likely token, and of equal ones the lowest. With `draws`, it inverts the cumulative
     /// sum of probabilities at the random number of each token, in its own arithmetic. That is a guess of
@@ -255,14 +276,7 @@ pub trait LanguageModel: Send {
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
-    fn device_chain(
-        &mut self,
-        _tokens: &[TokenId],
-        _count: usize,
-        _layers: LayerPlan<'_>,
-        _window: Option<DraftWindow>,
-        _draws: Option<ChainDraws<'_>>,
-    ) -> Result<Option<DeviceChain>> {
+    fn device_chain(&mut self, _chain: ChainInput<'_>) -> Result<Option<DeviceChain>> {
         Ok(None)
     }
     /// Drops all cache rows from `len` on. A `len` past the end changes nothing.

@@ -13,7 +13,7 @@ use hunch_model::gguf::{Gguf, TensorInfo};
 use hunch_model::heads::HeadMemory;
 use hunch_model::metal::matrix::Matrix;
 use hunch_model::metal::workspace::{SPAN, attention_result_bytes, attention_rows_at_once};
-use hunch_model::spec::{Experts, LAYER_EMBEDDING_TABLE, ModelSpec, STATE_STEP};
+use hunch_model::spec::{Experts, LAYER_EMBEDDING_TABLE, ModelSpec, RESTORE_STEP};
 
 /// Default limit of the context, in tokens: KV cache memory grows with it.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -39,7 +39,7 @@ pub struct Footprint {
     weights: u64,
     /// Bytes of KV cache per token.
     cache_per_token: u64,
-    /// Bytes of the state of layers without attention: fixed, and for every [`STATE_STEP`] tokens.
+    /// Bytes of the state of layers without attention: fixed, and for every [`RESTORE_STEP`] tokens.
     state: (u64, u64),
     /// Bytes per token of the two cache buffers of each layer, for candle. The size of a buffer is a power of two.
     candle_layers: Option<Vec<u64>>,
@@ -135,7 +135,7 @@ impl Footprint {
             weights,
             cache_per_token: spec.cache_bytes_per_token() as u64,
             state: {
-                let [fixed, of_step] = [0, STATE_STEP].map(|tokens| spec.state_bytes(tokens) as u64);
+                let [fixed, of_step] = [0, RESTORE_STEP].map(|tokens| spec.state_bytes(tokens) as u64);
                 (fixed, of_step - fixed)
             },
             candle_layers: is_candle
@@ -193,7 +193,7 @@ impl Footprint {
             None => self.cache_per_token * context,
         };
         let (fixed, of_step) = self.state;
-        keys_and_values + fixed + of_step * context.div_ceil(STATE_STEP as u64)
+        keys_and_values + fixed + of_step * context.div_ceil(RESTORE_STEP as u64)
     }
 }
 

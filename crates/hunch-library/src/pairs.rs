@@ -79,6 +79,13 @@ impl ModelHeader {
     }
 }
 
+/// A target with its open file.
+#[derive(Clone, Copy)]
+struct OpenTarget<'a> {
+    header: &'a ModelHeader,
+    file: &'a WeightFile,
+}
+
 /// A model to find drafts for.
 struct PairTarget {
     header: ModelHeader,
@@ -207,13 +214,14 @@ impl Pairs<'_> {
         let to_fetch = absent.map(|model| self.offer_to_fetch(&target, model, context));
         let mut offers: Vec<DraftOffer> = installed.chain(to_fetch).collect();
         offers.sort_by(compare_offers);
-        let own_head = self.own_head_offer((&target.header, &file), context);
-        let low_bit = self.low_bit_offer((&target.header, &file), context)?;
+        let open = OpenTarget { header: &target.header, file: &file };
+        let own_head = self.own_head_offer(open, context);
+        let low_bit = self.low_bit_offer(open, context)?;
         let needs: &[Needs] = if own_head.is_some() { &[Needs::Head] } else { &[] };
         let without_draft = Method::usable(needs).into_iter().filter(|method| *method != Method::Plain);
         let without_draft = without_draft.collect();
         let heads_to_fetch = heads_to_fetch(&target.header, heads);
-        let heads = self.head_offers((&target.header, &file), heads, context);
+        let heads = self.head_offers(open, heads, context);
         Ok(DraftOffers {
             target: target.header.entry,
             context,

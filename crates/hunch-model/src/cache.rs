@@ -55,9 +55,9 @@ enum CacheMemory {
     /// Host memory.
     Host(KvType),
     /// Tensors of candle.
-    Device(Device),
-    /// Buffers for our kernels.
-    Gpu(Arc<Kernels>),
+    Candle(Device),
+    /// Buffers for the Metal kernels.
+    Metal(Arc<Kernels>),
 }
 
 /// Cache of one layer.
@@ -69,15 +69,15 @@ enum LayerCache {
         /// Values.
         v: HostValues,
     },
-    /// Tensors on the GPU.
-    Device {
+    /// Tensors of candle.
+    Candle {
         /// Keys.
         k: Tensor,
         /// Values.
         v: Tensor,
     },
-    /// Keys, then values, of 16 bits each.
-    Gpu(Buffer),
+    /// Buffer for the Metal kernels: keys, then values, of 16 bits each.
+    Metal(Buffer),
     /// None, for a layer without attention, or one that attends to the keys of another.
     Absent,
 }
@@ -159,12 +159,12 @@ impl KvCache {
 
     /// Creates an empty cache of tensors on `device` for at most `max_len` rows.
     pub(crate) fn on_device(spec: &ModelSpec, max_len: usize, device: &Device) -> Self {
-        Self::new(spec, max_len, CacheMemory::Device(device.clone()))
+        Self::new(spec, max_len, CacheMemory::Candle(device.clone()))
     }
 
     /// Creates an empty cache for the Metal kernels for at most `max_len` rows.
     pub(crate) fn on_gpu(spec: &ModelSpec, max_len: usize, kernels: &Arc<Kernels>) -> Self {
-        Self::new(spec, max_len, CacheMemory::Gpu(kernels.clone()))
+        Self::new(spec, max_len, CacheMemory::Metal(kernels.clone()))
     }
 
     fn new(spec: &ModelSpec, max_len: usize, memory: CacheMemory) -> Self {
@@ -217,8 +217,8 @@ impl KvCache {
     pub(crate) fn kv_type(&self) -> KvType {
         match &self.memory {
             CacheMemory::Host(kv) => *kv,
-            CacheMemory::Device(_) => KvType::F32,
-            CacheMemory::Gpu(_) => KvType::F16,
+            CacheMemory::Candle(_) => KvType::F32,
+            CacheMemory::Metal(_) => KvType::F16,
         }
     }
 
@@ -235,15 +235,15 @@ impl KvCache {
 
     /// Returns the kernels that own the memory on a GPU.
     fn kernels(&self) -> Option<&Arc<Kernels>> {
-        if let CacheMemory::Gpu(kernels) = &self.memory { Some(kernels) } else { None }
+        if let CacheMemory::Metal(kernels) = &self.memory { Some(kernels) } else { None }
     }
 
     /// Returns the capacity of a layer in rows, 0 without attention.
     fn layer_capacity(&self, layer: usize) -> usize {
         match &self.layers[layer] {
             LayerCache::Host { k, .. } => k.len() / self.row_len(layer),
-            LayerCache::Device { k, .. } => k.elem_count() / self.row_len(layer),
-            LayerCache::Gpu(memory) => memory.bytes() / (4 * self.row_len(layer)),
+            LayerCache::Candle { k, .. } => k.elem_count() / self.row_len(layer),
+            LayerCache::Metal(memory) => memory.bytes() / (4 * self.row_len(layer)),
             LayerCache::Absent => 0,
         }
     }
@@ -255,7 +255,7 @@ impl KvCache {
     pub(crate) fn host_layer(&self, layer: usize) -> Result<(CacheValues<'_>, CacheValues<'_>, usize)> {
         match &self.layers[layer] {
             LayerCache::Host { k, v } => Ok((k.as_input(), v.as_input(), self.layer_capacity(layer))),
-            LayerCache::Device { .. } | LayerCache::Gpu(_) | LayerCache::Absent => Err(wrong_memory()),
+            LayerCache::Candle { .. } | LayerCache::Metal(_) | LayerCache::Absent => Err(wrong_memory()),
         }
     }
 
@@ -265,8 +265,8 @@ impl KvCache {
     /// [`Error::Internal`] if the cache is elsewhere.
     pub(crate) fn gpu_layer(&self, layer: usize) -> Result<(&Buffer, usize)> {
         match &self.layers[layer] {
-            LayerCache::Gpu(memory) => Ok((memory, self.layer_capacity(layer))),
-            LayerCache::Host { .. } | LayerCache::Device { .. } | LayerCache::Absent => Err(wrong_memory()),
+            LayerCache::Metal(memory) => Ok((memory, self.layer_capacity(layer))),
+            LayerCache::Host { .. } | LayerCache::Candle { .. } | LayerCache::Absent => Err(wrong_memory()),
         }
     }
 
@@ -276,8 +276,8 @@ impl KvCache {
     /// [`Error::Internal`] if the cache is in host memory.
     pub(crate) fn device_layer(&self, layer: usize) -> Result<(&Tensor, &Tensor)> {
         match &self.layers[layer] {
-            LayerCache::Device { k, v } => Ok((k, v)),
-            LayerCache::Host { .. } | LayerCache::Gpu(_) | LayerCache::Absent => Err(wrong_memory()),
+            LayerCache::Candle { k, v } => Ok((k, v)),
+            LayerCache::Host { .. } | LayerCache::Metal(_) | LayerCache::Absent => Err(wrong_memory()),
         }
     }
 
@@ -317,8 +317,8 @@ impl KvCache {
                 // The device frees the old buffers only after all queued work is done.
                 match &self.memory {
                     CacheMemory::Host(_) => {}
-                    CacheMemory::Device(device) => device.synchronize()?,
-                    CacheMemory::Gpu(kernels) => {
+                    CacheMemory::Candle(device) => device.synchronize()?,
+                    CacheMemory::Metal(kernels) => {
                         replaced += bytes;
                         if replaced > MAX_REPLACED_BYTES {
                             kernels.gpu().wait()?;
@@ -409,25 +409,25 @@ impl KvCache {
                     (self.grow_host(k, heads, (capacity, *kv))?, self.grow_host(v, heads, (capacity, *kv))?);
                 return Ok(LayerCache::Host { k, v });
             }
-            CacheMemory::Gpu(kernels) => return self.grow_gpu(index, capacity, kernels),
-            CacheMemory::Device(device) => device,
+            CacheMemory::Metal(kernels) => return self.grow_gpu(index, capacity, kernels),
+            CacheMemory::Candle(device) => device,
         };
         let shape = (heads.count, capacity, heads.width);
         let k = Tensor::zeros(shape, DType::F32, device)?;
         let v = Tensor::zeros(shape, DType::F32, device)?;
-        if let LayerCache::Device { k: old_k, v: old_v } = layer
+        if let LayerCache::Candle { k: old_k, v: old_v } = layer
             && self.len > 0
         {
             k.slice_set(&old_k.narrow(1, 0, self.len)?.force_contiguous()?, 1, 0)?;
             v.slice_set(&old_v.narrow(1, 0, self.len)?.force_contiguous()?, 1, 0)?;
         }
-        Ok(LayerCache::Device { k, v })
+        Ok(LayerCache::Candle { k, v })
     }
 
     fn grow_gpu(&self, layer: usize, capacity: usize, kernels: &Kernels) -> Result<LayerCache> {
         let row_bytes = self.row_len(layer) * size_of::<half::f16>();
         let new = Buffer::new(kernels.gpu(), 2 * capacity * row_bytes)?;
-        if let LayerCache::Gpu(old) = &self.layers[layer]
+        if let LayerCache::Metal(old) = &self.layers[layer]
             && self.len > 0
         {
             // Keys, then values.
@@ -436,7 +436,7 @@ impl KvCache {
                 kernels.copy(old.at_byte(from), new.at_byte(to), self.len * row_bytes)?;
             }
         }
-        Ok(LayerCache::Gpu(new))
+        Ok(LayerCache::Metal(new))
     }
 
     fn grow_host(
@@ -485,7 +485,7 @@ impl KvCache {
     pub(crate) fn write_tensors(&mut self, layer: usize, k: &Tensor, v: &Tensor) -> Result<()> {
         let (KeyHeads { count: heads, width: d }, len) = (self.heads[layer], self.len);
         let rows = v.dim(0)?;
-        let LayerCache::Device { k: keys, v: values } = &mut self.layers[layer] else {
+        let LayerCache::Candle { k: keys, v: values } = &mut self.layers[layer] else {
             return Err(wrong_memory());
         };
         let v = v.reshape((rows, heads, d))?.transpose(0, 1)?.contiguous()?;
@@ -553,7 +553,7 @@ impl KvCache {
                             }
                         }
                     }
-                    LayerCache::Device { k, v } => {
+                    LayerCache::Candle { k, v } => {
                         let index: Vec<u32> = rows.iter().map(|r| (base + r) as u32).collect();
                         let index = Tensor::new(index, k.device())?;
                         for cache in [k, v] {
@@ -562,7 +562,7 @@ impl KvCache {
                         }
                     }
                     // Moved above.
-                    LayerCache::Gpu(_) | LayerCache::Absent => {}
+                    LayerCache::Metal(_) | LayerCache::Absent => {}
                 }
             }
         }
@@ -572,12 +572,12 @@ impl KvCache {
 
     /// Moves rows `base + rows[i]` to `base + first + i` in the memory of the Metal kernels.
     fn move_gpu_rows(&self, base: usize, rows: &[usize], first: usize) -> Result<()> {
-        let CacheMemory::Gpu(kernels) = &self.memory else { return Ok(()) };
+        let CacheMemory::Metal(kernels) = &self.memory else { return Ok(()) };
         let moves: Vec<(usize, usize)> =
             rows.iter().enumerate().map(|(to, from)| (base + from, base + first + to)).collect();
         let moves = RowMoves::new(kernels.gpu(), &moves)?;
         for (index, layer) in self.layers.iter().enumerate() {
-            if let LayerCache::Gpu(memory) = layer {
+            if let LayerCache::Metal(memory) = layer {
                 for keys_or_values in [0, memory.bytes() / 2] {
                     kernels.move_rows(memory.at_byte(keys_or_values), &moves, self.row_len(index))?;
                 }

@@ -17,10 +17,10 @@ use crate::metal::costs::PassSize;
 use crate::metal::gpu::Gpu;
 use crate::metal::kernels::Kernels;
 use crate::metal_executor::MetalExecutor;
-use crate::spec::{ModelSpec, STATE_STEP};
+use crate::spec::{ModelSpec, RESTORE_STEP};
 use crate::weights::{Embedding, WeightFile};
 use hunch_core::model::{
-    ChainDraws, DeviceChain, DraftWindow, ExpertUse, LanguageModel, LayerPlan, LogitRows, ModelInfo,
+    ChainInput, DeviceChain, DraftWindow, ExpertUse, LanguageModel, LayerPlan, LogitRows, ModelInfo,
     ModelMemory, PassInput, PassOutput, RowLayout,
 };
 use hunch_core::sample::DrawSettings;
@@ -298,13 +298,8 @@ impl Decoder {
     }
 
     /// Runs a chain whose tokens the device chooses. Only the end waits.
-    fn chain(
-        &mut self,
-        tokens: &[TokenId],
-        count: usize,
-        (layers, window): (LayerPlan<'_>, Option<DraftWindow>),
-        draws: Option<ChainDraws<'_>>,
-    ) -> Result<DeviceChain> {
+    fn chain(&mut self, chain: ChainInput<'_>) -> Result<DeviceChain> {
+        let ChainInput { tokens, count, layers, window, draws } = chain;
         self.check_step(&PassInput::chain(tokens, LogitRows::Last))?;
         if draws.is_some_and(|draws| draws.units.len() < count || draws.n_vocab > self.spec.n_vocab) {
             return Err(Error::Internal("the draws of a chain do not fit its tokens".into()));
@@ -385,8 +380,8 @@ impl LanguageModel for Decoder {
         let cache = self.executor.cache();
         let keys_and_values =
             self.spec.cache_bytes_per_token() / KvType::F32.bytes() * cache.kv_type().bytes();
-        let states = self.spec.state_bytes(STATE_STEP) - self.spec.state_bytes(0);
-        let cache_per_token = keys_and_values + states.div_ceil(STATE_STEP);
+        let states = self.spec.state_bytes(RESTORE_STEP) - self.spec.state_bytes(0);
+        let cache_per_token = keys_and_values + states.div_ceil(RESTORE_STEP);
         ModelMemory { cache: cache.bytes(), cache_per_token, ..self.memory }
     }
 
@@ -407,18 +402,11 @@ impl LanguageModel for Decoder {
         self.executor.device_draw(settings)
     }
 
-    fn device_chain(
-        &mut self,
-        tokens: &[TokenId],
-        count: usize,
-        layers: LayerPlan<'_>,
-        window: Option<DraftWindow>,
-        draws: Option<ChainDraws<'_>>,
-    ) -> hunch_core::error::Result<Option<DeviceChain>> {
-        if count == 0 || self.execution.choice_problem.is_some() || !self.executor.can_choose() {
+    fn device_chain(&mut self, chain: ChainInput<'_>) -> hunch_core::error::Result<Option<DeviceChain>> {
+        if chain.count == 0 || self.execution.choice_problem.is_some() || !self.executor.can_choose() {
             return Ok(None);
         }
-        Ok(Some(self.chain(tokens, count, (layers, window), draws)?))
+        Ok(Some(self.chain(chain)?))
     }
 
     fn truncate(&mut self, len: usize) -> hunch_core::error::Result<()> {

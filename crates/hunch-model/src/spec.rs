@@ -27,7 +27,7 @@ pub use layers::{KeyHeads, LayerRope, LayerSpec, Mixer};
 pub use mtp::MtpLayers;
 pub(crate) use mtp::runs_mtp;
 use reader::SpecReader;
-pub use state::STEP as STATE_STEP;
+pub use state::RESTORE_STEP;
 pub(crate) use varied_layers::LAYER_EMBEDDING_SCALE;
 pub use varied_layers::{LAYER_EMBEDDING_TABLE, LayerEmbeddingShape};
 
@@ -296,13 +296,13 @@ impl ModelSpec {
                 Some(scale) => scale,
                 None => reader.positive("attention.scale", 1.0 / (query_width as f32).sqrt())?,
             },
-            logit_scale: if architecture.divided_logits {
+            logit_scale: if architecture.divides_logits {
                 1.0 / reader.positive("logit_scale", 1.0)?
             } else {
                 1.0
             },
-            attention_softcap: reader.softcap("attn_logit_softcapping", architecture.softcaps.0)?,
-            logit_softcap: reader.softcap("final_logit_softcapping", architecture.softcaps.1)?,
+            attention_softcap: reader.softcap("attn_logit_softcapping", architecture.softcaps.attention)?,
+            logit_softcap: reader.softcap("final_logit_softcapping", architecture.softcaps.logits)?,
             query_temperature: match architecture.query_temperature {
                 None => reader.query_temperature(original_context)?,
                 of_architecture => of_architecture,

@@ -91,7 +91,7 @@ pub fn run(
 ) -> Result<ComparisonResult> {
     let CompareOn { models, sets, options, compute, restoring } = on;
     let loaded = models.as_ref().ok_or(Error::NoModel)?;
-    let (lineup, setting) = setting(loaded, request, (sets, options), compute)?;
+    let (lineup, setting) = setting(loaded, request, sets, options, compute)?;
     lineup.check_files()?;
     let files = LoadPlan { progress: restoring, ..loaded.plan() };
     (listener.on_event)(CompareEvent::Started { setting: setting.clone() });
@@ -157,7 +157,8 @@ fn run_batches(
 fn setting<'a>(
     models: &Models,
     request: &CompareRequest,
-    (sets, options): (&'a [LaneSet], &'a MethodOptions),
+    sets: &'a [LaneSet],
+    options: &'a MethodOptions,
     compute: &Compute,
 ) -> Result<(Lineup<'a>, ComparisonSetting)> {
     let usual = |lane: &LaneConfig| LaneConfig {

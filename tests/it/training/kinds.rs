@@ -95,7 +95,14 @@ fn eagle_head_is_installed_as_a_folder_and_drafts_from_the_next_load_on() {
     let (data, folder) = (place.path("data"), place.path(HEADS_FOLDER));
     let train = |kind| {
         let plan = TrainPlan { recipe: Recipe { epochs: 1, ..small_of(kind) }, ..plan(500) };
-        service::train(&place.target, (&data, &folder), &plan, None, &mut |_: TrainProgress| {}).unwrap()
+        service::train(
+            &place.target,
+            service::TrainFolders { run: &data, heads: &folder },
+            &plan,
+            None,
+            &mut |_: TrainProgress| {},
+        )
+        .unwrap()
     };
     let load = LoadPlan { heads: Some(folder.clone()), ..LoadPlan::of(&place.target.path) };
     let has_head = || Models::load_by(&load, &cpu()).unwrap().usable_methods().contains(&Method::Head);
@@ -123,7 +130,13 @@ fn eagle_head_is_installed_as_a_folder_and_drafts_from_the_next_load_on() {
     // Files of others are not replaced, and the run says so before any work.
     std::fs::write(head.join("notes.txt"), "of someone").unwrap();
     let plan = TrainPlan { recipe: small_of(HeadKind::Eagle), ..plan(700) };
-    let refused = service::train(&place.target, (&data, &folder), &plan, None, &mut |_: TrainProgress| {});
+    let refused = service::train(
+        &place.target,
+        service::TrainFolders { run: &data, heads: &folder },
+        &plan,
+        None,
+        &mut |_: TrainProgress| {},
+    );
     assert!(refused.is_err_and(|error| error.to_string().contains("not of a head of Hunch")));
     assert!(head.join("notes.txt").exists());
 

@@ -13,7 +13,7 @@ use super::ProposeContext;
 use crate::depth::DraftPlan;
 use crate::draft::{DraftProb, DraftTree};
 use crate::error::{Error, Result};
-use crate::model::{ChainDraws, DeviceChain, DraftWindow, LanguageModel, LayerPlan};
+use crate::model::{ChainDraws, ChainInput, DeviceChain, LanguageModel};
 use crate::rule::PositionNoise;
 use crate::sample::{DrawSettings, Sampler, draw, top_tokens, unit};
 use crate::token::TokenId;
@@ -48,8 +48,10 @@ impl DeviceDraws {
     /// are left out of the guess.
     pub(super) fn new(
         model: &dyn LanguageModel,
-        (sampler, noise): (&Sampler, Option<PositionNoise>),
-        (count, n_vocab): (usize, usize),
+        sampler: &Sampler,
+        noise: Option<PositionNoise>,
+        count: usize,
+        n_vocab: usize,
         rng: &mut dyn RngCore,
     ) -> Self {
         let settings = sampler.draw_settings().filter(|_| noise.is_none());
@@ -60,19 +62,17 @@ impl DeviceDraws {
         Self { settings, units, n_vocab }
     }
 
-    /// Runs a chain. `None` if the device cannot choose.
+    /// Runs a chain with these draws. `None` if the device cannot choose.
     ///
     /// # Errors
     /// If the device fails.
     pub(super) fn run(
         &self,
         model: &mut dyn LanguageModel,
-        tokens: &[TokenId],
-        count: usize,
-        (layers, window): (LayerPlan<'_>, Option<DraftWindow>),
+        chain: ChainInput<'_>,
     ) -> Result<Option<DeviceChain>> {
         let draw = |settings| ChainDraws { settings, n_vocab: self.n_vocab, units: &self.units };
-        model.device_chain(tokens, count, layers, window, self.settings.map(draw))
+        model.device_chain(ChainInput { draws: self.settings.map(draw), ..chain })
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Method, ProposeContext, Proposer, RoundOutcome};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
 use crate::model::{
-    DeviceChain, DraftWindow, LanguageModel, LayerPlan, LogitRows, PassInput, Rows, VocabSubset,
+    ChainInput, DeviceChain, DraftWindow, LanguageModel, LogitRows, PassInput, Rows, VocabSubset,
 };
 use crate::token::{TokenId, shared_len};
 
@@ -147,7 +147,8 @@ impl DraftModel {
         count: usize,
         choice: &DeviceDraws,
     ) -> Result<Option<DeviceChain>> {
-        let Some(chain) = choice.run(&mut *self.model, tokens, count, (LayerPlan::All, self.window))? else {
+        let chain = ChainInput { window: self.window, ..ChainInput::new(tokens, count) };
+        let Some(chain) = choice.run(&mut *self.model, chain)? else {
             return Ok(None);
         };
         self.pass_rows.push(tokens.len());
@@ -281,7 +282,7 @@ impl Proposer for DraftModel {
             None => depth,
             Some(shape) => draft_tree::chain_depth(shape, &cx.plan, &self.calibration).min(depth),
         };
-        let choice = DeviceDraws::new(&*self.model, (cx.sampler, cx.noise), (count, n_vocab), cx.rng);
+        let choice = DeviceDraws::new(&*self.model, cx.sampler, cx.noise, count, n_vocab, cx.rng);
         while let Some(chunk) = chunks.next() {
             if chunks.peek().is_some() {
                 self.feed(chunk, LogitRows::None)?;
@@ -348,7 +349,7 @@ mod tests {
     use super::*;
     use crate::depth::DraftPlan;
     use crate::draft::DraftProb;
-    use crate::model::{ChainDraws, ModelInfo, ModelMemory, PassOutput};
+    use crate::model::{ModelInfo, ModelMemory, PassOutput};
     use crate::sample::{DrawSettings, Sampler, SamplingParams, argmax, draw};
     use crate::table::{TableConfig, TableModel};
 
@@ -413,14 +414,8 @@ mod tests {
         fn device_draw(&self, settings: &DrawSettings) -> Option<DrawSettings> {
             Some(DrawSettings { top_k: 0, ..*settings })
         }
-        fn device_chain(
-            &mut self,
-            tokens: &[TokenId],
-            count: usize,
-            _layers: LayerPlan<'_>,
-            _window: Option<DraftWindow>,
-            draws: Option<ChainDraws<'_>>,
-        ) -> Result<Option<DeviceChain>> {
+        fn device_chain(&mut self, chain: ChainInput<'_>) -> Result<Option<DeviceChain>> {
+            let ChainInput { tokens, count, draws, .. } = chain;
             let (mut chain, mut values) = (DeviceChain::default(), Vec::new());
             let mut input = tokens.to_vec();
             for at in 0..count {

@@ -12,7 +12,7 @@ use super::shortlist::Shortlist;
 use super::{Method, MethodOptions, ProposeContext, Proposer};
 use crate::draft::DraftTree;
 use crate::error::{Error, Result};
-use crate::model::{DraftWindow, LayerPlan, LogitRows, ModelInfo, PassInput, VocabSubset};
+use crate::model::{ChainInput, DraftWindow, LayerPlan, LogitRows, ModelInfo, PassInput, VocabSubset};
 use crate::token::TokenId;
 
 /// Layers that draft.
@@ -168,8 +168,8 @@ impl Proposer for LayerSkip {
         let (base, n_vocab) = (target.cache_len(), target.info().n_vocab);
         let Self { window, ref mut pass_rows, .. } = *self;
         let (layers, vocab_subset) = (self.layers.plan(), self.shortlist.tokens());
-        let choice = DeviceDraws::new(target, (sampler, noise), (depth, n_vocab), rng);
-        let guessed = choice.run(target, &[last], depth, (layers, window))?;
+        let choice = DeviceDraws::new(target, sampler, noise, depth, n_vocab, rng);
+        let guessed = choice.run(target, ChainInput { layers, window, ..ChainInput::new(&[last], depth) })?;
         let units = choice.units.into();
         let chain = ChainDraft { committed, plan, end_tokens, sampler, noise, rng, units, n_vocab };
         let (tree, failure) = if let Some(guessed) = guessed {

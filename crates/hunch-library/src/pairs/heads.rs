@@ -1,7 +1,7 @@
 //! Judges the heads on this machine as drafters for a target, by the sizes in their files. The weights of a head say
 //! nothing about the model that it was trained for.
 
-use super::{CostQuery, ModelHeader, Pairs};
+use super::{CostQuery, ModelHeader, OpenTarget, Pairs};
 use crate::HeadEntry;
 use crate::catalogue;
 use crate::fit::{self, Footprint};
@@ -9,7 +9,6 @@ use crate::hub;
 use crate::types::{CatalogueHead, FitVerdict, HeadOffer, PredictedSpeedup};
 use hunch_core::theory;
 use hunch_model::heads::{HeadOutlook, HeadSummary, describe_of_target, outlook, outlook_of_target};
-use hunch_model::weights::WeightFile;
 
 /// Assumed acceptance of a published head with a decoder layer. It gives 1.85 tokens per pass with chains of 4, as
 /// measured on MT-Bench for an EAGLE-3 head of Qwen3 4B (taobao-mnn/Qwen3-4B-Instruct-2507-Eagle3).
@@ -28,12 +27,12 @@ impl Pairs<'_> {
     /// Judges heads for a target.
     pub(super) fn head_offers(
         &self,
-        (target, file): (&ModelHeader, &WeightFile),
+        target: OpenTarget<'_>,
         heads: &[HeadEntry],
         context: u32,
     ) -> Vec<HeadOffer> {
         let mut offers: Vec<HeadOffer> =
-            heads.iter().map(|head| self.head_offer((target, file), head, context)).collect();
+            heads.iter().map(|head| self.head_offer(target, head, context)).collect();
         let predicted = |offer: &HeadOffer| offer.predicted.map_or(0.0, |predicted| predicted.speedup);
         offers.sort_by(|a, b| {
             (a.problem.is_some().cmp(&b.problem.is_some()))
@@ -45,7 +44,7 @@ impl Pairs<'_> {
 
     fn head_offer(
         &self,
-        (target, file): (&ModelHeader, &WeightFile),
+        OpenTarget { header: target, file }: OpenTarget<'_>,
         entry: &HeadEntry,
         context: u32,
     ) -> HeadOffer {
@@ -71,7 +70,7 @@ impl Pairs<'_> {
     /// Judges the layer in the target's own file that drafts. `None` if there is none, or it cannot be used.
     pub(super) fn own_head_offer(
         &self,
-        (target, file): (&ModelHeader, &WeightFile),
+        OpenTarget { header: target, file }: OpenTarget<'_>,
         context: u32,
     ) -> Option<HeadOffer> {
         let HeadSummary { kind, target: trained_for, bytes, .. } = describe_of_target(file.gguf()).ok()??;

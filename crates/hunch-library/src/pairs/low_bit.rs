@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{ModelHeader, Pairs};
+use super::{ModelHeader, OpenTarget, Pairs};
 use crate::data_folders::{is_low_bit_copy, low_bit_path_in};
 use crate::fit;
 use crate::inspect::inspection;
@@ -21,7 +21,7 @@ impl Pairs<'_> {
     /// Judges the low-bit copy of a target. `None` without a data folder, or if the copy would not be smaller.
     pub(super) fn low_bit_offer(
         &self,
-        (target, file): (&ModelHeader, &WeightFile),
+        OpenTarget { header: target, file }: OpenTarget<'_>,
         context: u32,
     ) -> Result<Option<LowBitOffer>> {
         let Some(data) = self.copies else { return Ok(None) };

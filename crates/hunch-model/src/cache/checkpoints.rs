@@ -1,8 +1,8 @@
 //! States of gated delta nets: whole states at some lengths of the text, and the inputs of the last rows.
 //!
-//! A state sums up all positions before it and is large, so few are held: the [`CHECKPOINTS`] of a layer. Each has the
+//! A state sums up all positions before it and is large, so few are held: the [`DELTA_CHECKPOINTS`] of a layer. Each has the
 //! inputs that the convolution of the next rows sees as well. To continue elsewhere, a pass begins with the nearest
-//! checkpoint before its rows, and reads the held [inputs](INPUTS) from there again. They are the same updates in the
+//! checkpoint before its rows, and reads the held [inputs](DELTA_INPUTS) from there again. They are the same updates in the
 //! same order, so the state has the same bits. Where inputs are missing, [the decoder](crate::decoder) runs tokens again.
 //!
 //! A pass keeps the state at its first row, if it had to read inputs to get there. It keeps that at its end, unless it is
@@ -20,12 +20,12 @@ use super::convolution_states::move_rows;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
 use crate::metal::rows::RowMoves;
-use crate::spec::state::{CHECKPOINTS, INPUTS};
+use crate::spec::state::{DELTA_CHECKPOINTS, DELTA_INPUTS};
 
 /// Most rows of a pass and of the passes before it that only some rows see.
 const UNSETTLED: usize = 64;
 /// Largest gap between checkpoints within the held inputs. A pass with [`UNSETTLED`] rows can begin anywhere between.
-const GAP: usize = INPUTS - UNSETTLED;
+const GAP: usize = DELTA_INPUTS - UNSETTLED;
 /// Distance from the end from which on gaps grow with it.
 const NEAR: usize = 64;
 
@@ -33,9 +33,9 @@ const NEAR: usize = 64;
 #[derive(Clone, Debug)]
 struct Held {
     /// Length of each checkpoint.
-    checkpoints: [Option<usize>; CHECKPOINTS],
+    checkpoints: [Option<usize>; DELTA_CHECKPOINTS],
     /// Slot of each held input.
-    inputs: [Option<usize>; INPUTS],
+    inputs: [Option<usize>; DELTA_INPUTS],
 }
 
 /// State that a pass begins with, and what it computes from there. The same for all layers.
@@ -74,7 +74,8 @@ impl DeltaPlan {
 
     /// Returns the rows of the pass whose inputs are held after it, each with its place.
     pub(crate) fn held_rows(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        (self.rows.saturating_sub(INPUTS)..self.rows).map(|row| (row, (self.cached + row) % INPUTS))
+        (self.rows.saturating_sub(DELTA_INPUTS)..self.rows)
+            .map(|row| (row, (self.cached + row) % DELTA_INPUTS))
     }
 
     /// Returns the number of rows of the pass.
@@ -114,11 +115,11 @@ impl DeltaPlan {
 
 impl Held {
     fn new() -> Self {
-        Self { checkpoints: [None; CHECKPOINTS], inputs: [None; INPUTS] }
+        Self { checkpoints: [None; DELTA_CHECKPOINTS], inputs: [None; DELTA_INPUTS] }
     }
 
     fn has_input(&self, slot: usize) -> bool {
-        self.inputs[slot % INPUTS] == Some(slot)
+        self.inputs[slot % DELTA_INPUTS] == Some(slot)
     }
 
     /// Returns the greatest length up to `len` from which a pass can continue.
@@ -208,7 +209,7 @@ impl Held {
         let mut plan = paths.into_plan(again.len(), reach);
         plan.saves =
             saved.iter().zip(&pending).map(|(input, &(place, _))| (plan.node_of(*input), place)).collect();
-        plan.again = again.iter().map(|slot| slot % INPUTS).collect();
+        plan.again = again.iter().map(|slot| slot % DELTA_INPUTS).collect();
         let plan = DeltaPlan { rows, from, pending, cached, ..plan };
         // The pass overwrites these places, also if it fails later.
         plan.held_rows().for_each(|(_, place)| self.inputs[place] = None);
@@ -220,7 +221,7 @@ impl Held {
     fn free_place(&mut self, len: usize, from: Option<usize>, pending: &[(usize, usize)]) -> usize {
         let is_pending = |place: usize| pending.iter().any(|&(other, _)| other == place);
         let is_free = |place: &usize| self.checkpoints[*place].is_none() && !is_pending(*place);
-        if let Some(place) = (0..CHECKPOINTS).find(is_free) {
+        if let Some(place) = (0..DELTA_CHECKPOINTS).find(is_free) {
             return place;
         }
         let own = self.checkpoints.iter().flatten().copied();
@@ -233,11 +234,11 @@ impl Held {
             let prev = lens.iter().rev().find(|&&other| other < at).copied().unwrap_or(0);
             let next = lens.iter().find(|&&other| other > at).copied().unwrap_or(at);
             let is_only = (prev..at).any(|slot| !self.has_input(slot)) && self.has_input(at);
-            let is_needed = next + INPUTS > len && (next - prev > GAP || is_only);
+            let is_needed = next + DELTA_INPUTS > len && (next - prev > GAP || is_only);
             let distance = |of: usize| (NEAR + len.saturating_sub(of)) as f64;
             (is_needed, distance(prev) / distance(next))
         };
-        let candidates = (0..CHECKPOINTS).filter(|&place| Some(place) != from && !is_pending(place));
+        let candidates = (0..DELTA_CHECKPOINTS).filter(|&place| Some(place) != from && !is_pending(place));
         let costs = candidates.filter_map(|place| self.checkpoints[place].map(|at| (cost(at), place)));
         let cheapest = costs.min_by(|(a, _), (b, _)| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
         let place = cheapest.map_or(0, |(_, place)| place);
@@ -259,8 +260,8 @@ impl Held {
             if !self.has_input(from) {
                 return Err(Error::Internal(format!("the input of row {from} is not held")));
             }
-            moves.push((from % INPUTS, to % INPUTS));
-            self.inputs[to % INPUTS] = Some(to);
+            moves.push((from % DELTA_INPUTS, to % DELTA_INPUTS));
+            self.inputs[to % DELTA_INPUTS] = Some(to);
         }
         Ok(moves)
     }
@@ -349,26 +350,26 @@ pub(crate) struct Checkpoints {
 /// Memory of a layer.
 enum LayerMemory {
     Host(DeltaMemory),
-    Gpu(GpuDeltaMemory),
+    Metal(GpuDeltaMemory),
 }
 
 /// States and inputs of a layer on the GPU.
 pub(crate) struct GpuDeltaMemory {
-    /// States, `[`[`CHECKPOINTS`]`, state]`, with columns where [`DeltaMemory`] has rows.
+    /// States, `[`[`DELTA_CHECKPOINTS`]`, state]`, with columns where [`DeltaMemory`] has rows.
     pub(crate) states: Buffer,
-    /// Last inputs, `[`[`INPUTS`]`, row]`, then those that the convolution sees after each checkpoint,
-    /// `[`[`CHECKPOINTS`]`, reach, row]`.
+    /// Last inputs, `[`[`DELTA_INPUTS`]`, row]`, then those that the convolution sees after each checkpoint,
+    /// `[`[`DELTA_CHECKPOINTS`]`, reach, row]`.
     pub(crate) held: Buffer,
 }
 
 /// States and inputs of a layer in host memory.
 #[derive(Default)]
 pub(crate) struct DeltaMemory {
-    /// States, `[`[`CHECKPOINTS`]`, state]`.
+    /// States, `[`[`DELTA_CHECKPOINTS`]`, state]`.
     pub(crate) states: Vec<f32>,
-    /// Inputs that the convolution sees after each checkpoint, `[`[`CHECKPOINTS`]`, reach, row]`.
+    /// Inputs that the convolution sees after each checkpoint, `[`[`DELTA_CHECKPOINTS`]`, reach, row]`.
     pub(crate) before: Vec<f32>,
-    /// Last inputs, `[`[`INPUTS`]`, row]`.
+    /// Last inputs, `[`[`DELTA_INPUTS`]`, row]`.
     pub(crate) inputs: Vec<f32>,
 }
 
@@ -388,7 +389,7 @@ impl Checkpoints {
     pub(super) fn bytes(&self) -> usize {
         let of_layer = |of: &LayerMemory| match of {
             LayerMemory::Host(of) => size_of::<f32>() * (of.states.len() + of.before.len() + of.inputs.len()),
-            LayerMemory::Gpu(of) => of.states.bytes() + of.held.bytes(),
+            LayerMemory::Metal(of) => of.states.bytes() + of.held.bytes(),
         };
         self.layers.iter().flatten().map(of_layer).sum()
     }
@@ -405,18 +406,18 @@ impl Checkpoints {
                 (LayerMemory::Host(_), Some(kernels)) => {
                     let floats = |count: usize| Buffer::new(kernels.gpu(), size_of::<f32>() * count);
                     // Nothing is read before it is written.
-                    *layer = LayerMemory::Gpu(GpuDeltaMemory {
-                        states: floats(CHECKPOINTS * shape.state())?,
-                        held: floats((INPUTS + CHECKPOINTS * reach) * shape.row())?,
+                    *layer = LayerMemory::Metal(GpuDeltaMemory {
+                        states: floats(DELTA_CHECKPOINTS * shape.state())?,
+                        held: floats((DELTA_INPUTS + DELTA_CHECKPOINTS * reach) * shape.row())?,
                     });
                     continue;
                 }
-                (LayerMemory::Gpu(_), _) => continue,
+                (LayerMemory::Metal(_), _) => continue,
             };
             let parts = [
-                (&mut memory.states, CHECKPOINTS * shape.state()),
-                (&mut memory.before, CHECKPOINTS * reach * shape.row()),
-                (&mut memory.inputs, INPUTS * shape.row()),
+                (&mut memory.states, DELTA_CHECKPOINTS * shape.state()),
+                (&mut memory.before, DELTA_CHECKPOINTS * reach * shape.row()),
+                (&mut memory.inputs, DELTA_INPUTS * shape.row()),
             ];
             for (values, len) in parts.into_iter().filter(|(values, _)| values.is_empty()) {
                 values.try_reserve_exact(len).map_err(|_| {
@@ -467,7 +468,7 @@ impl Checkpoints {
     /// [`Error::Internal`] if the layer has none there.
     pub(super) fn gpu(&mut self, layer: usize) -> Result<&GpuDeltaMemory> {
         match self.written_layer(layer) {
-            Some(LayerMemory::Gpu(memory)) => Ok(memory),
+            Some(LayerMemory::Metal(memory)) => Ok(memory),
             _ => Err(no_state()),
         }
     }
@@ -485,8 +486,8 @@ impl Checkpoints {
         if written == self.layers.iter().flatten().count() {
             pending.into_iter().for_each(|(place, len)| self.held.checkpoints[place] = Some(len));
         }
-        for slot in cached + rows.saturating_sub(INPUTS)..cached + rows {
-            self.held.inputs[slot % INPUTS] = Some(slot);
+        for slot in cached + rows.saturating_sub(DELTA_INPUTS)..cached + rows {
+            self.held.inputs[slot % DELTA_INPUTS] = Some(slot);
         }
     }
 
@@ -502,11 +503,11 @@ impl Checkpoints {
         for memory in self.layers.iter_mut().flatten() {
             match (memory, kernels, &gpu_moves) {
                 (LayerMemory::Host(memory), ..) => move_rows(&mut memory.inputs, &moves, width),
-                (LayerMemory::Gpu(memory), Some(kernels), Some(gpu_moves)) => {
+                (LayerMemory::Metal(memory), Some(kernels), Some(gpu_moves)) => {
                     // Twice as many halves as floats.
                     kernels.move_rows(memory.held.at_byte(0), gpu_moves, 2 * width)?;
                 }
-                (LayerMemory::Gpu(_), ..) => {}
+                (LayerMemory::Metal(_), ..) => {}
             }
         }
         Ok(())

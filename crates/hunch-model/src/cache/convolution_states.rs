@@ -2,7 +2,7 @@
 //!
 //! Keys and values of all positions are kept, so their cache goes back to any length by forgetting rows. A layer
 //! with a state needs only the state before its next row. Keeping all of them would take more memory than keys and values.
-//! Held are those of the last [`HELD`] rows, for drafts and trees, and one in [`STEP`] positions of the whole text.
+//! Held are those of the last [`HELD_ROWS`] rows, for drafts and trees, and one in [`RESTORE_STEP`] positions of the whole text.
 //! To go back elsewhere, [the decoder](crate::decoder) takes the nearest [restorable](StateRows::restorable) length
 //! before it, and runs the tokens from there. The rows that run again have the same bits.
 //!
@@ -17,18 +17,18 @@ use hunch_kernels::RowMask;
 use crate::metal::gpu::Buffer;
 use crate::metal::kernels::Kernels;
 use crate::metal::rows::RowMoves;
-use crate::spec::state::{OF_PASS, RING, STEP, places};
+use crate::spec::state::{HELD_ROWS_OF_PASS, RESTORE_STEP, RING_PLACES, places};
 
 /// Places of the rows of state of all layers with one.
 ///
 /// A row belongs to a slot of the cache, as its key would. The memory of a layer begins with the places of the last
-/// rows. `reach` places for rows that a pass reads and overwrites follow, then the rows before every [`STEP`] slots.
+/// rows. `reach` places for rows that a pass reads and overwrites follow, then the rows before every [`RESTORE_STEP`] slots.
 #[derive(Clone, Debug)]
 pub(crate) struct StateRows {
     /// Earlier rows that a row reads.
     reach: usize,
     /// Slot in each place of the last rows.
-    ring: [Option<usize>; RING],
+    ring: [Option<usize>; RING_PLACES],
 }
 
 /// Rows that a pass reads and writes. The same for all layers.
@@ -82,18 +82,22 @@ pub(crate) enum StateSource {
 
 impl StateRows {
     fn new(reach: usize) -> Self {
-        Self { reach, ring: [None; RING] }
+        Self { reach, ring: [None; RING_PLACES] }
     }
 
-    /// Returns the place of a slot among those before every [`STEP`] slots, if it has one.
+    /// Returns the place of a slot among those before every [`RESTORE_STEP`] slots, if it has one.
     fn step_place(&self, slot: usize) -> Option<usize> {
-        let at = (slot % STEP).checked_sub(STEP - self.reach)?;
-        Some(RING + self.reach + slot / STEP * self.reach + at)
+        let at = (slot % RESTORE_STEP).checked_sub(RESTORE_STEP - self.reach)?;
+        Some(RING_PLACES + self.reach + slot / RESTORE_STEP * self.reach + at)
     }
 
     /// Returns the place of a slot, if it is held.
     fn place(&self, slot: usize) -> Option<usize> {
-        if self.ring[slot % RING] == Some(slot) { Some(slot % RING) } else { self.step_place(slot) }
+        if self.ring[slot % RING_PLACES] == Some(slot) {
+            Some(slot % RING_PLACES)
+        } else {
+            self.step_place(slot)
+        }
     }
 
     /// Returns the greatest length up to `len` whose next row finds all that it reads. `len` is at most the current one.
@@ -110,14 +114,15 @@ impl StateRows {
     pub(crate) fn plan(&mut self, mask: &RowMask) -> Result<ConvolutionPlan> {
         let (rows, reach) = (mask.rows(), self.reach);
         let cached = mask.slots() - rows;
-        let first_kept = cached + rows.saturating_sub(OF_PASS);
+        let first_kept = cached + rows.saturating_sub(HELD_ROWS_OF_PASS);
         // Rows of passes that were rolled back.
         self.ring
             .iter_mut()
             .filter(|held| held.is_some_and(|slot| slot >= cached))
             .for_each(|held| *held = None);
-        let is_overwritten =
-            |place: usize| place < RING && (first_kept..cached + rows).any(|slot| slot % RING == place);
+        let is_overwritten = |place: usize| {
+            place < RING_PLACES && (first_kept..cached + rows).any(|slot| slot % RING_PLACES == place)
+        };
         let mut plan =
             ConvolutionPlan { rows, reach, moves: Vec::new(), words: Vec::with_capacity(rows * (reach + 2)) };
         for row in 0..rows {
@@ -140,7 +145,7 @@ impl StateRows {
                 let mut place = self.place(slot).ok_or_else(lost)?;
                 if is_overwritten(place) {
                     // Such passes are long and causal, so these are the last `reach` slots.
-                    let moved = RING + (cached - 1 - slot);
+                    let moved = RING_PLACES + (cached - 1 - slot);
                     if !plan.moves.contains(&(place, moved)) {
                         plan.moves.push((place, moved));
                     }
@@ -148,12 +153,12 @@ impl StateRows {
                 }
                 plan.words.push((rows + place) as u32);
             }
-            let ring = (own >= first_kept).then_some(own % RING);
+            let ring = (own >= first_kept).then_some(own % RING_PLACES);
             let word =
                 |place: Option<usize>| place.map_or(ConvolutionPlan::NONE, |place| (rows + place) as u32);
             plan.words.extend([word(ring), word(self.step_place(own))]);
         }
-        (first_kept..cached + rows).for_each(|slot| self.ring[slot % RING] = Some(slot));
+        (first_kept..cached + rows).for_each(|slot| self.ring[slot % RING_PLACES] = Some(slot));
         Ok(plan)
     }
 
@@ -165,13 +170,13 @@ impl StateRows {
         let mut moves = Vec::new();
         for (to, &from) in rows.iter().enumerate().filter(|(to, from)| to != *from) {
             let (from, to) = (base + from, base + to);
-            let held = self.ring[from % RING] == Some(from);
+            let held = self.ring[from % RING_PLACES] == Some(from);
             if !held {
                 return Err(Error::Internal(format!("the state of row {from} is not held")));
             }
-            let places = [Some(to % RING), self.step_place(to)];
-            moves.extend(places.into_iter().flatten().map(|place| (from % RING, place)));
-            self.ring[to % RING] = Some(to);
+            let places = [Some(to % RING_PLACES), self.step_place(to)];
+            moves.extend(places.into_iter().flatten().map(|place| (from % RING_PLACES, place)));
+            self.ring[to % RING_PLACES] = Some(to);
         }
         Ok(moves)
     }

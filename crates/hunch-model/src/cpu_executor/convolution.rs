@@ -60,7 +60,7 @@ mod tests {
     use crate::cache::KvCache;
     use crate::cpu_executor::rollback_tests::{StateLayer, Text, change, check};
     use crate::device::KvType;
-    use crate::spec::state::STEP;
+    use crate::spec::state::RESTORE_STEP;
     use crate::spec::tests::tiny;
     use crate::spec::{LayerRope, LayerSpec, Mixer, ModelSpec};
 
@@ -114,7 +114,7 @@ mod tests {
             positions in 2usize..9,
             changes in proptest::collection::vec(change(), 1..14),
         ) {
-            check(changes, || Layer::new(positions), STEP - 1);
+            check(changes, || Layer::new(positions), RESTORE_STEP - 1);
         }
     }
 

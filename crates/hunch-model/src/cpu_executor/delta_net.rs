@@ -135,7 +135,7 @@ mod tests {
     use crate::cache::KvCache;
     use crate::cpu_executor::rollback_tests::{Change, StateLayer, Text, change, check};
     use crate::device::KvType;
-    use crate::spec::state::CHECKPOINTS;
+    use crate::spec::state::DELTA_CHECKPOINTS;
     use crate::spec::tests::tiny;
     use crate::spec::{LayerRope, LayerSpec, Mixer, ModelSpec};
 
@@ -220,7 +220,7 @@ mod tests {
     fn draft_after_a_far_rollback_runs_no_token_again() {
         // Back to 2 tokens, whose inputs are lost, then more rows than there are checkpoints.
         let changes = [Change::Chain(1), Change::Chain(300), Change::Truncate(7)];
-        let draft = Change::Rows { count: 2 * CHECKPOINTS, kept: 0 };
+        let draft = Change::Rows { count: 2 * DELTA_CHECKPOINTS, kept: 0 };
         check([&changes[..], &[draft]].concat(), || Layer::new(net(2, HeadOrder::Tiled)), 0);
     }
 

@@ -6,7 +6,7 @@ use super::Decoder;
 use crate::execution::Backend;
 use crate::pass_timer::{PassTimer, TimingObserver, seconds_of};
 use hunch_core::limits::MAX_ROWS;
-use hunch_core::model::{ChainDraws, LanguageModel, LayerPlan, LogitRows, PassInput, RowLayout};
+use hunch_core::model::{ChainDraws, ChainInput, LanguageModel, LogitRows, PassInput, RowLayout};
 use hunch_core::sample::DrawSettings;
 use hunch_core::token::TokenId;
 use hunch_error::Result;
@@ -64,12 +64,12 @@ impl Decoder {
         model.forward(PassInput { layout, taps: &[0], ..PassInput::chain(&[0, 0], LogitRows::All) })?;
         model.keep_rows(0, &[1])?;
         model.truncate(0)?;
-        model.device_chain(&[0], 2, LayerPlan::All, None, None)?;
+        model.device_chain(ChainInput::new(&[0], 2))?;
         let all = DrawSettings { sharpness: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
         if let Some(settings) = model.device_draw(&all) {
             let draws = ChainDraws { settings, n_vocab: self.spec.n_vocab, units: &[0.5, 0.5] };
             model.truncate(0)?;
-            model.device_chain(&[0], 2, LayerPlan::All, None, Some(draws))?;
+            model.device_chain(ChainInput { draws: Some(draws), ..ChainInput::new(&[0], 2) })?;
         }
         Ok(())
     }

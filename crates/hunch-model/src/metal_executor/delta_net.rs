@@ -7,7 +7,7 @@ use crate::metal::activations::ActivationOutput;
 use crate::metal::delta_net::{DeltaSpace, DeltaSteps, DeltaVectors, GpuDeltaNet, GpuDeltaPlan};
 use crate::metal::gpu::{Buffer, Gpu};
 use crate::metal::kernels::Kernels;
-use crate::spec::state::INPUTS;
+use crate::spec::state::DELTA_INPUTS;
 use crate::spec::{DeltaNet, ModelSpec};
 use crate::tensor_names::DeltaNetWeights;
 use crate::weights::MatrixRows;
@@ -33,7 +33,7 @@ impl DeltaPassPlan {
     ) -> Result<Option<Self>> {
         let Some((plan, net)) = plan.zip(spec.delta_net) else { return Ok(None) };
         let held: Vec<(usize, usize)> = plan.held_rows().collect();
-        let seen = plan.seen_words(INPUTS);
+        let seen = plan.seen_words(DELTA_INPUTS);
         let plan = GpuDeltaPlan::new(
             gpu,
             DeltaSteps {
@@ -44,7 +44,7 @@ impl DeltaPassPlan {
                 from: plan.from,
                 saves: &plan.saves,
                 held: &held,
-                first_checkpoint: INPUTS,
+                first_checkpoint: DELTA_INPUTS,
             },
         )?;
         let space = DeltaSpace::for_pass(gpu, old.map(|pass| pass.space), net.shape(), &plan)?;

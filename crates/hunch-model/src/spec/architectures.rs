@@ -10,12 +10,20 @@ pub(super) enum Windows {
     Unsupported,
     /// The window of every layer.
     All,
-    /// The window of all layers but every n-th, unless the file says otherwise. Then the default window.
-    AllBut(usize, Option<usize>),
-    /// The size of the chunks of all layers but every n-th, unless the file says otherwise. Then the default size.
-    ChunksOfAllBut(usize, usize),
+    /// The window of all layers but every n-th, unless the file says otherwise.
+    AllButEvery { step: usize, default: Option<usize> },
+    /// The size of the chunks of all layers but every n-th, unless the file says otherwise.
+    ChunksOfAllButEvery { step: usize, default: usize },
     /// The window of the layers that the file lists.
     Listed,
+}
+
+/// Soft bounds c, which turn a score x into c tanh(x / c), as in Gemma 2.
+pub(super) struct Softcaps {
+    /// Bound of attention scores.
+    pub(super) attention: Option<f32>,
+    /// Bound of logits.
+    pub(super) logits: Option<f32>,
 }
 
 /// Constants of an architecture that its files do not contain.
@@ -49,9 +57,9 @@ pub(super) struct Architecture {
     /// Embeddings are multiplied by the square root of their width.
     pub(super) scaled_embedding: bool,
     /// The logits are divided by `logit_scale`.
-    pub(super) divided_logits: bool,
-    /// Default bounds of attention scores and logits.
-    pub(super) softcaps: (Option<f32>, Option<f32>),
+    pub(super) divides_logits: bool,
+    /// Default bounds of scores.
+    pub(super) softcaps: Softcaps,
     /// Factor of queries by position, unless the file has one.
     pub(super) query_temperature: Option<QueryTemperature>,
     /// Number of layers of the size whose scores are scaled by `n_embd / n_head` instead of the head width.
@@ -79,8 +87,8 @@ const LLAMA: Architecture = Architecture {
     varied_layers: false,
     attention_scale: None,
     scaled_embedding: false,
-    divided_logits: false,
-    softcaps: (None, None),
+    divides_logits: false,
+    softcaps: Softcaps { attention: None, logits: None },
     query_temperature: None,
     scaled_by_width: None,
     mtp: false,
@@ -122,7 +130,7 @@ const QWEN35: Architecture = Architecture {
 
 /// Constants of Granite.
 const GRANITE: Architecture =
-    Architecture { name: "granite", windows: Windows::Unsupported, divided_logits: true, ..LLAMA };
+    Architecture { name: "granite", windows: Windows::Unsupported, divides_logits: true, ..LLAMA };
 
 /// Constants of Gemma 3.
 const GEMMA3: Architecture = Architecture {
@@ -130,7 +138,7 @@ const GEMMA3: Architecture = Architecture {
     norms: Norms::Both,
     head_norms: HeadNorms::PerHead,
     gelu: true,
-    windows: Windows::AllBut(6, None),
+    windows: Windows::AllButEvery { step: 6, default: None },
     local_rope: Some(10_000.0),
     scaled_embedding: true,
     scaled_by_width: Some(62),
@@ -156,7 +164,7 @@ pub(super) const ARCHITECTURES: [Architecture; 27] = [
         name: "olmo2",
         norms: Norms::After,
         head_norms: HeadNorms::Joint,
-        windows: Windows::AllBut(4, None),
+        windows: Windows::AllButEvery { step: 4, default: None },
         local_rope: Some(0.0),
         ..QWEN2
     },
@@ -171,9 +179,9 @@ pub(super) const ARCHITECTURES: [Architecture; 27] = [
     Architecture {
         name: "gemma2",
         head_norms: HeadNorms::IfPresent,
-        windows: Windows::AllBut(2, Some(4096)),
+        windows: Windows::AllButEvery { step: 2, default: Some(4096) },
         local_rope: None,
-        softcaps: (Some(50.0), Some(30.0)),
+        softcaps: Softcaps { attention: Some(50.0), logits: Some(30.0) },
         scaled_by_width: Some(46),
         ..GEMMA3
     },
@@ -184,7 +192,7 @@ pub(super) const ARCHITECTURES: [Architecture; 27] = [
         windows: Windows::Listed,
         varied_layers: true,
         attention_scale: Some(1.0),
-        softcaps: (None, Some(30.0)),
+        softcaps: Softcaps { attention: None, logits: Some(30.0) },
         scaled_by_width: None,
         ..GEMMA3
     },
@@ -192,7 +200,7 @@ pub(super) const ARCHITECTURES: [Architecture; 27] = [
         name: "exaone4",
         norms: Norms::After,
         head_norms: HeadNorms::PerHead,
-        windows: Windows::AllBut(4, None),
+        windows: Windows::AllButEvery { step: 4, default: None },
         rope_in_windows_only: true,
         ..QWEN2
     },
@@ -221,7 +229,7 @@ pub(super) const ARCHITECTURES: [Architecture; 27] = [
         norms: Norms::BeforeAsPost,
         experts: Some(ExpertKind { weighting: Weighting::SoftmaxOfChosen, clamped: true, ..EXPERTS }),
         sinks: true,
-        windows: Windows::AllBut(2, None),
+        windows: Windows::AllButEvery { step: 2, default: None },
         ..QWEN2
     },
     LFM2,
@@ -248,7 +256,7 @@ pub(super) const ARCHITECTURES: [Architecture; 27] = [
             scales_input: true,
             ..EXPERTS
         }),
-        windows: Windows::ChunksOfAllBut(4, 8192),
+        windows: Windows::ChunksOfAllButEvery { step: 4, default: 8192 },
         no_rope_step: 4,
         query_temperature: Some(QueryTemperature {
             scale: 0.1,

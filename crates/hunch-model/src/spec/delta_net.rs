@@ -59,7 +59,7 @@ impl DeltaNet {
     pub(super) fn state_bytes(&self) -> usize {
         let shape = self.shape();
         let of_checkpoint = shape.state() + (shape.positions - 1) * shape.row();
-        size_of::<f32>() * (state::CHECKPOINTS * of_checkpoint + state::INPUTS * shape.row())
+        size_of::<f32>() * (state::DELTA_CHECKPOINTS * of_checkpoint + state::DELTA_INPUTS * shape.row())
     }
 }
 

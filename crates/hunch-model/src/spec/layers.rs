@@ -178,8 +178,8 @@ impl SpecReader<'_> {
                 (None, 0)
             }
             Windows::All => (window, 0),
-            Windows::AllBut(step, default) => (window.or(default), step),
-            Windows::ChunksOfAllBut(step, default) => {
+            Windows::AllButEvery { step, default } => (window.or(default), step),
+            Windows::ChunksOfAllButEvery { step, default } => {
                 if window == Some(0) {
                     return Err(self.unsupported("its layers have no chunks".into()));
                 }
@@ -192,7 +192,7 @@ impl SpecReader<'_> {
             }
         };
         let window = window.filter(|&window| window > 0);
-        let chunked = matches!(architecture.windows, Windows::ChunksOfAllBut(..));
+        let chunked = matches!(architecture.windows, Windows::ChunksOfAllButEvery { .. });
         let windowed = self.windowed_layers(step, mixers.len())?;
         let layer = |(index, &mixer): (usize, &Mixer)| {
             if mixer != Mixer::Attention {
@@ -202,7 +202,7 @@ impl SpecReader<'_> {
             let rotated = (architecture.no_rope_step == 0
                 || !(index + 1).is_multiple_of(architecture.no_rope_step))
                 // Granite uses this entry as a switch.
-                && !(architecture.divided_logits
+                && !(architecture.divides_logits
                     && self.gguf.bool(&self.key("rope.scaling.finetuned")) == Some(false))
                 && !(architecture.rope_in_windows_only
                     && window.is_none()

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::quantized::GgmlDType;
-use hunch_core::model::{DraftWindow, LanguageModel, LayerPlan, LogitRows, PassInput, RowLayout, Rows};
+use hunch_core::model::{
+    ChainInput, DraftWindow, LanguageModel, LayerPlan, LogitRows, PassInput, RowLayout, Rows,
+};
 use hunch_core::token::TokenId;
 use hunch_kernels::{WeightType, random_blocks};
 use hunch_model::candle_type::CandleType;
@@ -485,7 +487,8 @@ fn passes_with_a_draft_window_match_cpu_executor() {
                 assert_eq!(bits(&alone, 0), bits(&together, row), "{tiny:?}: row {row}");
             }
             gpu.truncate(290).unwrap();
-            let guessed = gpu.device_chain(&ids[290..], 4, LayerPlan::All, window, None).unwrap().unwrap();
+            let guessed =
+                gpu.device_chain(ChainInput { window, ..ChainInput::new(&ids[290..], 4) }).unwrap().unwrap();
             gpu.truncate(290).unwrap();
             let mut next = ids[290..].to_vec();
             for (at, token) in guessed.tokens.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use candle_core::quantized::GgmlDType;
-use hunch_core::model::{LanguageModel, LayerPlan, LogitRows, PassInput};
+use hunch_core::model::{ChainInput, LanguageModel, LogitRows, PassInput};
 use hunch_error::{Error, Result};
 use hunch_kernels::WeightType;
 use hunch_model::decoder::Decoder;
@@ -318,15 +318,10 @@ fn model_that_needs_a_wrong_special_part_runs_on_candle_and_others_do_not() {
 fn cpu_chooses_drafted_tokens_if_the_kernel_for_that_fails() {
     let mut model = open_tiny(GgmlDType::Q8_0, &[("choose-", Some(("other_at < at", "other_at > at")))]);
     assert_eq!(model.backend(), &Backend::Metal);
-    assert!(model.device_chain(&[1, 2], 3, LayerPlan::All, None, None).unwrap().is_none());
+    assert!(model.device_chain(ChainInput::new(&[1, 2], 3)).unwrap().is_none());
     let note = model.execution().note("tiny").unwrap();
     assert_eq!(note, "Metal: choice differs from the CPU; the CPU chooses the tokens that tiny drafts.");
-    assert!(
-        open_tiny(GgmlDType::Q8_0, &[])
-            .device_chain(&[1, 2], 3, LayerPlan::All, None, None)
-            .unwrap()
-            .is_some()
-    );
+    assert!(open_tiny(GgmlDType::Q8_0, &[]).device_chain(ChainInput::new(&[1, 2], 3)).unwrap().is_some());
 }
 
 #[test]
