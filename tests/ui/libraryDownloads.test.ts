@@ -27,6 +27,8 @@ describe('the catalogue', () => {
     const llama = page.locator('[data-id="llama-3.1-8b-q4_k_m"]');
     expect(await llama.innerText()).toContain('size unknown');
     expect(await page.getByTestId('catalogue').innerText()).not.toMatch(/checked/i);
+    expect(await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('catalogue-heads').innerText()).toBe('Published heads: EAGLE-3');
+    expect(await page.getByTestId('catalogue-heads').count()).toBe(1);
     await page.locator('[data-id=qwen3-8b-q4_k_m]').getByTestId('get-pair').click();
     await page.getByTestId('download').nth(1).waitFor();
     expect((await calls(page, 'start_download')).map((args) => (args['request'] as Download['request']).file)).toEqual([

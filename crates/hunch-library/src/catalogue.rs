@@ -293,7 +293,7 @@ mod tests {
             assert!(targets().any(|model| model.name == head.target), "{of}: no target {}", head.target);
             assert!(hub::repository(of).is_ok_and(|name| name == *of), "{of}");
             assert!(hub::is_folder(&head.file) && hub::check_path(&head.file).is_ok(), "{of}");
-            assert!(["EAGLE-1", "EAGLE-3", "Medusa", "DFlash"].contains(&&head.kind[..]), "{of}");
+            assert!(["EAGLE-1", "EAGLE-3", "Medusa", "DFlash", "DSpark"].contains(&&head.kind[..]), "{of}");
             let has_size = head.size_bytes.is_some();
             assert_eq!(head.checked.source == CheckSource::NameOnly, !has_size, "{of}");
             assert!(head.checked.month <= INDEX.reviewed, "{of}");

@@ -124,10 +124,13 @@ impl Listing {
         Self { repository, models }
     }
 
-    /// Returns the files of a model, in order.
+    /// Returns the files of a model, in order. A head is in one folder, so the path of any of its weight files names it.
     pub(crate) fn parts(&self, path: &str) -> Result<&[RemoteFile], Error> {
+        let is_head = |file: &&HubFile| file.is_head && names::is_folder(path);
+        let head = || self.models.get(&self.repository.files.iter().find(is_head)?.path);
         self.models
             .get(path)
+            .or_else(head)
             .map(Vec::as_slice)
             .ok_or_else(|| Refusal::NoSuchHubFile { repository: self.repository.repository.clone() }.into())
     }
@@ -398,6 +401,8 @@ mod tests {
             let listing = Listing::new(repository, serde_json::from_value(response).unwrap());
             let parts = |file: &HubFile| -> Vec<String> {
                 assert!(file.is_head);
+                assert_eq!(listing.parts("model.safetensors").unwrap(), listing.parts(&file.path).unwrap());
+                assert!(listing.parts("model.gguf").is_err());
                 listing.parts(&file.path).unwrap().iter().map(|part| part.path.clone()).collect()
             };
             listing.repository.files.first().map(parts)

@@ -98,7 +98,7 @@ pub struct CatalogueHead {
     pub target: String,
     /// Repository on the Hub, such as "AngelSlim/Qwen3-8B_eagle3".
     pub repository: String,
-    /// Its weight file in the repository, which stands for the folder.
+    /// Name of a weight file, which stands for the folder. The repository may have another.
     pub file: String,
     /// Published size of its weights in bytes, if known for certain.
     #[ts(type = "number | null")]

@@ -372,7 +372,7 @@ target: string,
  */
 repository: string, 
 /**
- * Its weight file in the repository, which stands for the folder.
+ * Name of a weight file, which stands for the folder. The repository may have another.
  */
 file: string, 
 /**

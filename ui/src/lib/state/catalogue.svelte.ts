@@ -2,7 +2,17 @@
 
 import type { Host } from '../host';
 import { call, toErrorInfo } from '../ipc/rpc';
-import type { Catalogue, CatalogueModel, Download, ErrorInfo, HubRepository, HubState, MemoryClass, ModelEntry } from '../ipc/schema.gen';
+import type {
+  Catalogue,
+  CatalogueHead,
+  CatalogueModel,
+  Download,
+  ErrorInfo,
+  HubRepository,
+  HubState,
+  MemoryClass,
+  ModelEntry,
+} from '../ipc/schema.gen';
 import { Latest } from '../latest';
 import { isHalted, type Downloads } from './downloads.svelte';
 import type { LibraryState } from './library.svelte';
@@ -179,6 +189,11 @@ export class CatalogueState {
   /** The model with an id. */
   find(id: string | null): CatalogueModel | null {
     return this.offered?.models.find((model) => model.id === id) ?? null;
+  }
+
+  /** Published heads for a model. */
+  headsFor(model: CatalogueModel): readonly CatalogueHead[] {
+    return this.offered?.heads.filter(({ target }) => target === model.name) ?? [];
   }
 
   /** Display name of a download's model; null if the catalogue does not have it. */

@@ -282,6 +282,7 @@ export const libraryDe: Strings['library'] = {
     unknownSize: 'Größe unbekannt',
     draftFor: (name, size) => `Draft: ${name}, ${size}`,
     noDraft: 'Kein Draft empfohlen',
+    headsFor: (kinds) => `Veröffentlichte Heads: ${kinds}`,
     draftRole: 'Draft',
     get: 'Herunterladen',
     getOf: (name) => `Herunterladen: ${name}`,

@@ -325,6 +325,7 @@ export const libraryEn = {
     unknownSize: 'size unknown',
     draftFor: (name: string, size: string) => `Draft: ${name}, ${size}`,
     noDraft: 'No draft recommended',
+    headsFor: (kinds: string) => `Published heads: ${kinds}`,
     draftRole: 'draft',
     get: 'Download',
     getOf: (name: string) => `Download: ${name}`,
