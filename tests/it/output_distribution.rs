@@ -1,6 +1,7 @@
 //! The output distribution on real weights, with a draft that differs from the target.
 //!
-//! The target is the default model. Its low-bit copy drafts, with a shortlist of two thirds of the vocabulary.
+//! The target is the default model. Its low-bit copy drafts, with a shortlist of two thirds of the vocabulary, or the
+//! head that Hunch ships for it.
 //!
 //! The logits of both models are computed once for each text, so that thousands of generations run in seconds. The
 //! joint distribution of the first two tokens is compared with the exact one. Each test runs as many generations as a
@@ -15,8 +16,9 @@ use hunch_core::draft::{DraftProb, DraftTree};
 use hunch_core::error::Result;
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::method::Method;
-use hunch_core::model::VocabSubset;
+use hunch_core::model::{LanguageModel, ModelInfo};
 use hunch_core::propose::draft_model::DraftModel;
+use hunch_core::propose::head::Head;
 use hunch_core::propose::suffix::Suffix;
 use hunch_core::propose::{ProposeContext, Proposer, RoundOutcome};
 use hunch_core::rule::AcceptanceRule;
@@ -26,6 +28,7 @@ use hunch_core::theory::{ChiSquare, TestPower, goodness_of_fit};
 use hunch_core::token::{TokenId, TokenOrigin};
 
 use hunch_model::decoder::Decoder;
+use hunch_model::heads;
 use hunch_model::low_bit;
 use hunch_model::text::{EncodeOptions, Tokenizer};
 use hunch_model::weights::WeightFile;
@@ -57,31 +60,78 @@ const PASSES: (u64, u64) = (10_000, 500);
 /// A change of a draft before it is verified.
 type Spoil = fn(DraftTree) -> DraftTree;
 
-/// The draft model, with drafts that a control spoils.
+/// A draft model or a head, with drafts that a control spoils.
 struct Drafter {
-    inner: DraftModel,
+    inner: Inner,
     spoil: Option<Spoil>,
+}
+
+enum Inner {
+    Model(DraftModel),
+    Head(Head),
+}
+
+impl Drafter {
+    fn new(inner: Inner) -> Self {
+        Self { inner, spoil: None }
+    }
+
+    fn proposer(&self) -> &dyn Proposer {
+        match &self.inner {
+            Inner::Model(model) => model,
+            Inner::Head(head) => head,
+        }
+    }
+
+    fn proposer_mut(&mut self) -> &mut dyn Proposer {
+        match &mut self.inner {
+            Inner::Model(model) => model,
+            Inner::Head(head) => head,
+        }
+    }
+
+    /// Returns for each token whether it can be drafted after a prompt.
+    fn can_draft(&self, prompt: &[TokenId], target: &ModelInfo) -> Vec<bool> {
+        match &self.inner {
+            Inner::Model(model) => {
+                let list =
+                    model.tokens_after(prompt).expect("the vocabulary is large enough for a shortlist");
+                (0..target.n_vocab as TokenId).map(|token| list.contains(token)).collect()
+            }
+            Inner::Head(head) => {
+                let states = vec![vec![1.0; target.n_embd]; head.taps().len()];
+                let scores = head.fork().logits(&states, &[0]).unwrap();
+                scores.iter().map(|score| score.is_finite()).collect()
+            }
+        }
+    }
 }
 
 impl Proposer for Drafter {
     fn method(&self) -> Method {
-        Method::DraftModel
+        self.proposer().method()
+    }
+    fn taps(&self) -> &[usize] {
+        self.proposer().taps()
+    }
+    fn max_depth(&self) -> usize {
+        self.proposer().max_depth()
     }
     fn begin(&mut self, prompt: &[TokenId]) {
-        self.inner.begin(prompt);
+        self.proposer_mut().begin(prompt);
     }
     fn unread_len(&self, committed: &[TokenId]) -> usize {
-        self.inner.unread_len(committed)
+        self.proposer().unread_len(committed)
     }
     fn propose(&mut self, cx: ProposeContext<'_>) -> Result<DraftTree> {
-        let tree = self.inner.propose(cx)?;
+        let tree = self.proposer_mut().propose(cx)?;
         Ok(match self.spoil {
             Some(spoil) => spoil(tree),
             None => tree,
         })
     }
     fn observe(&mut self, outcome: &RoundOutcome<'_>) -> Result<()> {
-        self.inner.observe(outcome)
+        self.proposer_mut().observe(outcome)
     }
 }
 
@@ -106,7 +156,21 @@ impl Pair {
         Self {
             target: Memo::new(Decoder::load(&file, &compute).unwrap(), clock.clone(), PASSES.0),
             clock,
-            drafter: Drafter { inner, spoil: None },
+            drafter: Drafter::new(Inner::Model(inner)),
+            tokenizer: Tokenizer::from_gguf(file.gguf()).unwrap(),
+        }
+    }
+
+    /// Loads the default model with the head that is shipped for it.
+    fn load_with_head() -> Self {
+        let (clock, compute) = (PassClock::default(), cpu());
+        let file = WeightFile::open(&default_model()).unwrap();
+        let target = Decoder::load(&file, &compute).unwrap();
+        let head = heads::usual(None, &file, &target, &compute).unwrap().head.unwrap();
+        Self {
+            target: Memo::new(target, clock.clone(), PASSES.0).with_taps(head.taps()),
+            clock,
+            drafter: Drafter::new(Inner::Head(head)),
             tokenizer: Tokenizer::from_gguf(file.gguf()).unwrap(),
         }
     }
@@ -119,16 +183,16 @@ impl Pair {
         sampler.distribution(self.target.logits_after(text).unwrap(), text).unwrap()
     }
 
-    /// Returns the shortlist after a prompt.
-    fn shortlist(&self, prompt: &[TokenId]) -> VocabSubset {
-        self.drafter.inner.tokens_after(prompt).expect("the vocabulary is large enough for a shortlist")
+    /// Returns for each token whether it is on the shortlist after a prompt.
+    fn shortlist(&self, prompt: &[TokenId]) -> Vec<bool> {
+        self.drafter.can_draft(prompt, self.target.info())
     }
 
     /// Returns the probability that the next token is outside of the shortlist.
     fn unlisted(&mut self, sampler: &Sampler, prompt: &[TokenId]) -> f64 {
         let list = self.shortlist(prompt);
         let p = self.distribution(sampler, prompt);
-        (0..).zip(p).filter(|(token, _)| !list.contains(*token)).map(|(_, p)| f64::from(p)).sum()
+        list.into_iter().zip(p).filter(|(listed, _)| !listed).map(|(_, p)| f64::from(p)).sum()
     }
 }
 
@@ -137,7 +201,7 @@ struct Outcomes {
     distribution: Vec<f64>,
     places: HashMap<(TokenId, TokenId), usize>,
     /// Tokens that are drafted never have a place of their own.
-    list: VocabSubset,
+    list: Vec<bool>,
 }
 
 impl Outcomes {
@@ -146,8 +210,8 @@ impl Outcomes {
         let first = pair.distribution(sampler, prompt);
         let (mut distribution, mut places) = (vec![0.0, 0.0], HashMap::new());
         let mut left = [0.0, 0.0];
-        for (token, &p) in (0..).zip(&first) {
-            left[usize::from(!list.contains(token))] += f64::from(p);
+        for (listed, &p) in list.iter().zip(&first) {
+            left[usize::from(!listed)] += f64::from(p);
         }
         for x in most_likely(&first, COUNTED.0) {
             let second = pair.distribution(sampler, &[prompt, &[x]].concat());
@@ -155,7 +219,7 @@ impl Outcomes {
                 let p = f64::from(first[x as usize]) * f64::from(second[y as usize]);
                 places.insert((x, y), distribution.len());
                 distribution.push(p);
-                left[usize::from(!list.contains(x))] -= p;
+                left[usize::from(!list[x as usize])] -= p;
             }
         }
         distribution[..2].copy_from_slice(&left.map(|p: f64| p.max(0.0)));
@@ -164,7 +228,7 @@ impl Outcomes {
 
     /// Returns the place of an outcome. Others are counted by whether the draft can propose their first token.
     fn place(&self, first: TokenId, second: TokenId) -> usize {
-        let other = usize::from(!self.list.contains(first));
+        let other = usize::from(!self.list[first as usize]);
         self.places.get(&(first, second)).copied().unwrap_or(other)
     }
 }
@@ -299,6 +363,28 @@ fn drafts_of_another_model_keep_distribution() {
     }
 }
 
+/// The head drafts from the second token on: before, it has seen no state of the target.
+#[test]
+fn drafts_of_the_shipped_head_keep_distribution() {
+    let mut pair = Pair::load_with_head();
+    let prompt = pair.prompt(PROMPTS[0]);
+    let sampling = SamplingParams { temperature: 0.7, top_k: 8, ..SamplingParams::unfiltered() };
+    let tested = run(&mut pair, &Case { sampling, ..Case::new(0.7, Some(2), 4) }, &prompt);
+    tested.assert_unbiased("head");
+    assert!(tested.drafted[&Method::Head] > 1000, "{tested:?}");
+}
+
+/// Halves the temperature of a head's distribution after it was drawn from.
+#[test]
+fn other_distribution_of_a_head_is_seen() {
+    let mut pair = Pair::load_with_head();
+    let prompt = pair.prompt(PROMPTS[0]);
+    pair.drafter.spoil = Some(colder);
+    let sampling = SamplingParams { top_k: 8, ..SamplingParams::unfiltered() };
+    let tested = run(&mut pair, &Case { sampling, ..Case::new(1.0, Some(2), 4) }, &prompt);
+    assert!(tested.fit.p_value < SIGNIFICANCE, "{tested:?}");
+}
+
 /// As in the method `auto`: the text and the draft model draft, and the controller chooses the proposer and the depth.
 #[test]
 fn several_proposers_keep_distribution() {
@@ -327,6 +413,18 @@ fn tokens_outside_of_the_shortlist_keep_distribution() {
     run(&mut pair, &case, &prompts[at]).assert_unbiased("shortlist");
 }
 
+/// Reports q as if a draft had been drawn at half the temperature.
+fn colder(tree: DraftTree) -> DraftTree {
+    let mut changed = DraftTree::new();
+    for node in 0..tree.len() {
+        let DraftProb::Sampled(q) = tree.prob(node) else { panic!("a sampled draft") };
+        let total: f32 = q.iter().map(|q| q * q).sum();
+        let colder: Arc<[f32]> = q.iter().map(|q| q * q / total).collect();
+        changed.push(tree.parents()[node], tree.tokens()[node], DraftProb::Sampled(colder));
+    }
+    changed
+}
+
 /// Without `is_certain`, the stage would cut sampled chains by confidence as it cuts certain ones.
 #[test]
 fn cutting_sampled_tail_by_its_value_is_seen() {
@@ -347,17 +445,7 @@ fn cutting_sampled_tail_by_its_value_is_seen() {
 fn reporting_another_distribution_than_was_drawn_from_is_seen() {
     let mut pair = Pair::load();
     let prompt = pair.prompt(PROMPTS[0]);
-    pair.drafter.spoil = Some(|tree| {
-        let mut changed = DraftTree::new();
-        for node in 0..tree.len() {
-            let DraftProb::Sampled(q) = tree.prob(node) else { panic!("a sampled draft") };
-            // As if it had been drawn at half the temperature.
-            let total: f32 = q.iter().map(|q| q * q).sum();
-            let colder: Arc<[f32]> = q.iter().map(|q| q * q / total).collect();
-            changed.push(tree.parents()[node], tree.tokens()[node], DraftProb::Sampled(colder));
-        }
-        changed
-    });
+    pair.drafter.spoil = Some(colder);
     let sampling = SamplingParams { top_k: 8, ..SamplingParams::unfiltered() };
     let tested = run(&mut pair, &Case { sampling, ..Case::new(1.0, Some(2), 3) }, &prompt);
     assert!(tested.fit.p_value < SIGNIFICANCE, "{tested:?}");

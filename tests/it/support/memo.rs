@@ -23,14 +23,23 @@ impl Stopwatch for PassClock {
     }
 }
 
-/// A model with remembered logits. Passes are chains.
+/// Results of a model after a text.
+struct Known {
+    logits: Vec<f32>,
+    /// Hidden states of the last token, by tap.
+    taps: Vec<Vec<f32>>,
+}
+
+/// A model with remembered logits and hidden states. Passes are chains.
 pub(crate) struct Memo {
     model: Box<dyn LanguageModel>,
     /// Tokens in the cache, as the caller sees it.
     cached: Vec<TokenId>,
     /// Tokens in the cache of the model.
     read: Vec<TokenId>,
-    known: HashMap<Vec<TokenId>, Vec<f32>>,
+    known: HashMap<Vec<TokenId>, Known>,
+    /// Layers whose hidden states are remembered.
+    taps: Vec<usize>,
     clock: PassClock,
     pass_micros: u64,
 }
@@ -38,8 +47,13 @@ pub(crate) struct Memo {
 impl Memo {
     /// Wraps a model with an empty cache. Each pass advances the clock by `pass_micros` microseconds.
     pub(crate) fn new(model: impl LanguageModel + 'static, clock: PassClock, pass_micros: u64) -> Self {
-        let (cached, read, known) = (Vec::new(), Vec::new(), HashMap::new());
-        Self { model: Box::new(model), cached, read, known, clock, pass_micros }
+        let (cached, read, known, taps) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
+        Self { model: Box::new(model), cached, read, known, taps, clock, pass_micros }
+    }
+
+    /// Remembers the hidden states of these layers too.
+    pub(crate) fn with_taps(self, taps: &[usize]) -> Self {
+        Self { taps: taps.to_vec(), ..self }
     }
 
     /// Empties the cache. The logits stay known.
@@ -49,13 +63,19 @@ impl Memo {
 
     /// Returns the logits after a text, over the whole vocabulary.
     pub(crate) fn logits_after(&mut self, text: &[TokenId]) -> Result<&[f32]> {
+        Ok(&self.after(text)?.logits)
+    }
+
+    fn after(&mut self, text: &[TokenId]) -> Result<&Known> {
         if !self.known.contains_key(text) {
             let reuse = shared_len(&self.read, text).min(text.len() - 1);
             self.model.truncate(reuse)?;
             self.read.truncate(reuse);
-            let output = self.model.forward(PassInput::chain(&text[reuse..], LogitRows::Last))?;
+            let input = PassInput { taps: &self.taps, ..PassInput::chain(&text[reuse..], LogitRows::Last) };
+            let output = self.model.forward(input)?;
             self.read = text.to_vec();
-            self.known.insert(text.to_vec(), output.logits.row(0).to_vec());
+            let taps = output.taps.iter().map(|rows| rows.row(rows.len() - 1).to_vec()).collect();
+            self.known.insert(text.to_vec(), Known { logits: output.logits.row(0).to_vec(), taps });
         }
         Ok(&self.known[text])
     }
@@ -75,9 +95,10 @@ impl LanguageModel for Memo {
         self.model.memory()
     }
     fn forward(&mut self, step: PassInput<'_>) -> Result<PassOutput> {
-        assert!(matches!(step.layout, RowLayout::Chain) && step.taps.is_empty(), "chains only");
+        assert!(matches!(step.layout, RowLayout::Chain), "chains only");
+        assert!(step.taps.is_empty() || step.taps == self.taps, "other states are not remembered");
         self.clock.0.fetch_add(self.pass_micros, Ordering::Relaxed);
-        let mut logits = Vec::new();
+        let (mut logits, mut taps) = (Vec::new(), vec![Vec::new(); step.taps.len()]);
         for (row, &token) in step.tokens.iter().enumerate() {
             self.cached.push(token);
             let asked = match step.logits {
@@ -85,8 +106,12 @@ impl LanguageModel for Memo {
                 LogitRows::Last => row + 1 == step.tokens.len(),
                 LogitRows::None => false,
             };
+            let text = self.cached.clone();
+            if !taps.is_empty() {
+                let known = self.after(&text)?;
+                taps.iter_mut().zip(&known.taps).for_each(|(rows, states)| rows.extend_from_slice(states));
+            }
             if asked {
-                let text = self.cached.clone();
                 let mut values = self.logits_after(&text)?.to_vec();
                 if let Some(subset) = step.vocab_subset {
                     let others = (0..).zip(&mut values).filter(|(token, _)| !subset.contains(*token));
@@ -96,7 +121,9 @@ impl LanguageModel for Memo {
             }
         }
         let logits = if logits.is_empty() { Rows::default() } else { Rows::new(self.info().n_vocab, logits) };
-        Ok(PassOutput { logits, taps: Vec::new() })
+        let rows = step.tokens.len();
+        let taps = taps.into_iter().map(|states: Vec<f32>| Rows::new(states.len() / rows, states)).collect();
+        Ok(PassOutput { logits, taps })
     }
     fn truncate(&mut self, len: usize) -> Result<()> {
         self.cached.truncate(len);
