@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::event::GenerationEvent;
-use crate::lab::history::{RoundId, StoredGeneration, TestedDraft, TokenPlace, generations};
+use crate::lab::history::{RoundId, StoredGeneration, TestedDraft, TokenSlot, generations};
 use crate::lab::kind::{TextContext, TextReader, TokenKind};
 use crate::lab::report::{AcceptanceBin, AcceptanceMap};
 use hunch_core::theory;
@@ -129,7 +129,7 @@ fn bins<K>(counts: &BTreeMap<K, Count>, key: impl Fn(&K) -> String) -> Vec<Accep
 fn contexts(
     generation: &StoredGeneration<'_>,
     reader: &mut TextReader,
-) -> BTreeMap<TokenPlace, (TextContext, TextContext)> {
+) -> BTreeMap<TokenSlot, (TextContext, TextContext)> {
     let mut contexts = BTreeMap::new();
     for token in generation.events.iter().flat_map(GenerationEvent::tokens) {
         let before = reader.context();
@@ -140,7 +140,7 @@ fn contexts(
 }
 
 /// Returns the context before a slot. If the slot has no token, it is the context after the previous token.
-fn context_of(contexts: &BTreeMap<TokenPlace, (TextContext, TextContext)>, slot: TokenPlace) -> TextContext {
+fn context_of(contexts: &BTreeMap<TokenSlot, (TextContext, TextContext)>, slot: TokenSlot) -> TextContext {
     match contexts.range(..=slot).next_back() {
         Some((at, (before, _))) if *at == slot => *before,
         Some((_, (_, after))) => *after,

@@ -23,13 +23,13 @@ pub(super) struct StoredGeneration<'a> {
 }
 
 /// Slot of a token in its generation: round and position in the round.
-pub(super) type TokenPlace = (u32, u32);
+pub(super) type TokenSlot = (u32, u32);
 
 /// A drafted token that was tested.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct TestedDraft<'a> {
     pub(super) accepted: bool,
-    pub(super) slot: TokenPlace,
+    pub(super) slot: TokenSlot,
     /// Number of siblings that were rejected before it.
     pub(super) rank: u32,
     pub(super) text: &'a str,
@@ -84,7 +84,7 @@ impl<'a> StoredGeneration<'a> {
     }
 
     /// Returns the drawn tokens by slot.
-    fn tokens(&self) -> BTreeMap<TokenPlace, &'a TokenEvent> {
+    fn tokens(&self) -> BTreeMap<TokenSlot, &'a TokenEvent> {
         let tokens = self.events.iter().flat_map(GenerationEvent::tokens);
         let drawn = tokens.filter(|token| token.origin != TokenOrigin::Chosen);
         drawn.map(|token| ((token.round, token.position), token)).collect()
@@ -195,7 +195,7 @@ pub(super) mod tests {
 
     /// Creates a token. Sampled drafts have q.
     pub(in crate::lab) fn token(
-        slot: TokenPlace,
+        slot: TokenSlot,
         text: &str,
         origin: TokenOrigin,
         p: f32,

@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Alternative, GenerationEvent, RoundEvent, TokenEvent};
-use crate::lab::history::{StoredGeneration, TestedDraft, TokenPlace, generations};
+use crate::lab::history::{StoredGeneration, TestedDraft, TokenSlot, generations};
 use crate::lab::report::{WhatIf, WhatIfFigures, WhatIfRequest};
 use hunch_core::limits::MAX_DRAFT;
 use hunch_core::propose::Stage;
@@ -173,7 +173,7 @@ fn drafting_share(own: &StoredGeneration<'_>) -> f64 {
 
 /// Returns the tokens emitted where drafts were tested, once each.
 fn tokens<'a>(tested: &[TestedDraft<'a>]) -> Vec<&'a TokenEvent> {
-    let mut tokens: BTreeMap<TokenPlace, &TokenEvent> = BTreeMap::new();
+    let mut tokens: BTreeMap<TokenSlot, &TokenEvent> = BTreeMap::new();
     for draft in tested {
         if let Some(token) = draft.token.filter(|token| !token.top.is_empty()) {
             tokens.insert(draft.slot, token);

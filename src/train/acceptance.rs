@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use ts_rs::TS;
 
 use super::features::Frozen;
-use super::network::{DepthLogits, TrainedHead};
+use super::network::{DepthLogits, HeadInTraining};
 use super::prompt_rows::PromptRows;
 use super::shards::{CollectedAnswer, LIKELY, ShardStore};
 use super::{Recipe, TrainingTarget, check_paused};
@@ -74,7 +74,7 @@ impl DraftAcceptance {
 pub fn network(
     store: &ShardStore,
     recipe: &Recipe,
-    (network, frozen): (&dyn TrainedHead, &Frozen<'_>),
+    (network, frozen): (&dyn HeadInTraining, &Frozen<'_>),
     mut prompts: Option<&mut PromptRows>,
     paused: &dyn Fn() -> bool,
 ) -> Result<DraftAcceptance> {

@@ -14,13 +14,13 @@ use hunch_core::token::TokenId;
 use hunch_error::Result;
 
 use super::features::Frozen;
-use super::network::{DepthLogits, TrainedHead, draft_gradients, draft_targets};
+use super::network::{DepthLogits, HeadInTraining, draft_gradients, draft_targets};
 use super::ops::tensor;
 use super::ops::{self, EPS, causal_mask, feed_forward, linear, log_softmax, rms_norm, rotate_halves};
 use super::shards::{AnswerRow, CollectedAnswer};
 use super::start::{self, INPUTS, StartData, feed_forward_width};
 
-/// Names of the trained tensors, in the order of [`TrainedHead::vars`].
+/// Names of the trained tensors, in the order of [`HeadInTraining::vars`].
 pub const NAMES: [&str; 17] = [
     "fc",
     "fc_bias",
@@ -222,7 +222,7 @@ impl Eagle {
     }
 }
 
-impl TrainedHead for Eagle {
+impl HeadInTraining for Eagle {
     fn vars(&self) -> &[Var] {
         &self.vars
     }

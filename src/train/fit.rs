@@ -15,7 +15,7 @@ use super::acceptance::{self, Acceptance, DraftAcceptance};
 use super::checkpoint::Checkpoint;
 use super::checkpointed::{CheckpointedFit, FitProgress, FixedValues, Pace};
 use super::features::{Frozen, Standard};
-use super::network::TrainedHead;
+use super::network::HeadInTraining;
 use super::ops::gradients_of;
 use super::prompt_rows::PromptRows;
 use super::schedule::order;
@@ -75,7 +75,7 @@ pub struct FitRun<'a> {
     seed: u64,
     data: TrainingSet,
     batches: Vec<BatchPlace>,
-    network: Box<dyn TrainedHead>,
+    network: Box<dyn HeadInTraining>,
     fit: CheckpointedFit<DraftAcceptance>,
     run: RunState,
     /// Prompts of held-out answers, if the head reads the text before a row.

@@ -12,7 +12,7 @@ use super::eagle::{self, Eagle, STREAMS};
 use super::features::Frozen;
 use super::medusa::{self, MedusaTraining};
 use super::mlp::{self, Mlp};
-use super::network::TrainedHead;
+use super::network::HeadInTraining;
 use super::start::StartData;
 
 /// Architecture of a head.
@@ -110,7 +110,7 @@ impl HeadKind {
         weights: &[Tensor],
         frozen: &Frozen<'_>,
         depth: usize,
-    ) -> Result<Box<dyn TrainedHead>> {
+    ) -> Result<Box<dyn HeadInTraining>> {
         Ok(match self {
             Self::Mlp => Box::new(Mlp::new(weights, frozen)?),
             Self::Medusa => Box::new(MedusaTraining::new(weights)?),

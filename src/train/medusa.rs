@@ -14,12 +14,12 @@ use candle_core::{Result as CandleResult, Tensor, Var};
 use hunch_error::Result;
 
 use super::features::Frozen;
-use super::network::{DepthLogits, TrainedHead, draft_gradients, draft_targets};
+use super::network::{DepthLogits, HeadInTraining, draft_gradients, draft_targets};
 use super::ops::{self, linear};
 use super::shards::{AnswerRow, CollectedAnswer};
 use super::start::{self, StartData};
 
-/// Names of the trained tensors of each token, in the order of [`TrainedHead::vars`].
+/// Names of the trained tensors of each token, in the order of [`HeadInTraining::vars`].
 pub const NAMES: [&str; 4] = ["block", "block_bias", "output", "output_bias"];
 /// Weight of a token's loss, relative to the token before it.
 const DECAY: f64 = 0.8;
@@ -82,7 +82,7 @@ impl MedusaTraining {
     }
 }
 
-impl TrainedHead for MedusaTraining {
+impl HeadInTraining for MedusaTraining {
     fn vars(&self) -> &[Var] {
         &self.vars
     }

@@ -6,12 +6,12 @@ use candle_core::{Result as CandleResult, Tensor, Var};
 use hunch_error::Result;
 
 use super::features::Frozen;
-use super::network::{DepthLogits, TrainedHead};
+use super::network::{DepthLogits, HeadInTraining};
 use super::ops::{self, EPS, feed_forward, linear, rms_norm};
 use super::shards::{AnswerRow, CollectedAnswer};
 use super::start::{self, INPUTS, StartData, feed_forward_width};
 
-/// Names of the trained tensors, in the order of [`TrainedHead::vars`].
+/// Names of the trained tensors, in the order of [`HeadInTraining::vars`].
 pub const NAMES: [&str; 6] = ["fc", "fc_bias", "norm", "gate", "up", "down"];
 
 /// Trained tensors, and the frozen ones of the target.
@@ -102,7 +102,7 @@ impl Mlp {
     }
 }
 
-impl TrainedHead for Mlp {
+impl HeadInTraining for Mlp {
     fn vars(&self) -> &[Var] {
         &self.vars
     }

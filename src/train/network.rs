@@ -12,7 +12,7 @@ use super::shards::{AnswerRow, CollectedAnswer};
 pub type DepthLogits = Vec<Vec<Vec<f32>>>;
 
 /// A head in training.
-pub trait TrainedHead {
+pub trait HeadInTraining {
     /// Returns the trained tensors, in the order of [`HeadKind::names`](super::kind::HeadKind::names).
     fn vars(&self) -> &[Var];
 

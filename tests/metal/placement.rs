@@ -113,7 +113,7 @@ fn loading_compiles_all_kernels_that_answers_use() {
 fn passes_are_timed_on_the_gpu_for_the_doctor() {
     let pair = Pair::new();
     let timed = TimedPasses::measure(&pair.path("draft"), &pair.compute, &[1, 9], 1000).unwrap();
-    assert_eq!((timed.note, timed.pass_ms.len()), (None, 2));
+    assert_eq!((timed.note, timed.pass_ms.len(), timed.weight_bytes), (None, 2, 1000));
     assert!(timed.pass_ms.iter().map(|(rows, _)| *rows).eq([1, 9]));
     assert!(timed.pass_ms.iter().all(|(_, ms)| *ms > 0.0));
     assert!(pair.simulator.take_counts().dispatches > 100, "it ran on the GPU");

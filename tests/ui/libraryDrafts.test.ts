@@ -135,6 +135,11 @@ describe('which draft goes with it', () => {
     await row.getByTestId('download-head').click();
     await row.getByTestId('fetching').waitFor();
     expect((await calls(page, 'start_download')).at(-1)).toEqual({ request: { repository: head.repository, file: head.file } });
+    await download(page, 'd1', { phase: 'done', path: '/models/Qwen2.5-7B_eagle3/model.safetensors', head: 'EAGLE-3' });
+    await row.getByText('on disk').waitFor();
+    await page.getByTestId('library-catalogue').click();
+    await page.locator('[data-testid=download][data-phase=done]').waitFor();
+    expect(await page.getByTestId('download-load').count()).toBe(0);
     const german = await openLibrary({ locale: 'de-AT' }, {}, recorded);
     await look(german, seven.name);
     expect(await german.getByTestId('catalogue-head').innerText()).toContain('trainiert für Qwen2.5 7B');

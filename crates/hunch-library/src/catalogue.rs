@@ -1,5 +1,5 @@
-//! The catalogue: recommended models, and the draft and published heads for each. It is embedded in the program and parsed on
-//! first use. Unpublished figures are absent.
+//! The catalogue: recommended models, and the draft and published heads for each. It is embedded in the program and
+//! parsed on first use. Unpublished figures are absent.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -297,6 +297,7 @@ mod tests {
             let has_size = head.size_bytes.is_some();
             assert_eq!(head.checked.source == CheckSource::NameOnly, !has_size, "{of}");
             assert!(head.checked.month <= INDEX.reviewed, "{of}");
+            assert!(hub::is_head_name(of), "{of}: the listing would not take it for a head");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use anyhow::Result;
-use hunch_library::types::{CatalogueModel, CheckSource, MemoryClass};
+use hunch_library::types::{CatalogueHead, CatalogueModel, CheckSource, MemoryClass};
 use hunch_library::{catalogue, machine};
 use hunch_model::device::{Compute, DeviceChoice};
 
@@ -20,8 +20,12 @@ pub(super) fn run(json: bool) -> Result<()> {
     let rows: Vec<Vec<String>> = catalogue.models.iter().map(row).collect();
     let header = ["id", "for", "size", "licence", "draft", "repository", "file", "checked"];
     writeln!(out, "{}\n", render::table(&header, &rows))?;
-    let heads: Vec<Vec<String>> = catalogue.heads.iter().map(catalogue_head_row).collect();
-    let header = ["head", "kind", "trained for", "size", "licence"];
+    let head_row = |head: &CatalogueHead| {
+        let checked = format!("{} {}", head.checked.month, source(head.checked.source));
+        catalogue_head_row(head).into_iter().chain([checked]).collect()
+    };
+    let heads: Vec<Vec<String>> = catalogue.heads.iter().map(head_row).collect();
+    let header = ["head", "kind", "trained for", "size", "licence", "checked"];
     writeln!(out, "{}\n", render::table(&header, &heads))?;
     Ok(writeln!(
         out,

@@ -85,7 +85,7 @@ pub(super) fn run(args: &HubArgs, json: bool) -> Result<()> {
         writeln!(out, "Access is restricted: accept the terms on its page, and set HF_TOKEN.")?;
     }
     if repository.files.is_empty() {
-        return Ok(writeln!(out, "No GGUF models, and no folder for MLX.")?);
+        return Ok(writeln!(out, "No GGUF models, no folder for MLX and no head.")?);
     }
     let rows: Vec<Vec<String>> = repository
         .files
@@ -97,7 +97,11 @@ pub(super) fn run(args: &HubArgs, json: bool) -> Result<()> {
                 (false, 1) => String::new(),
                 (false, parts) => format!("{parts} parts"),
             };
-            let name = if is_folder { "folder for MLX".into() } else { file.path.clone() };
+            let name = match is_folder {
+                true if file.is_head => "head".into(),
+                true => "folder for MLX".into(),
+                false => file.path.clone(),
+            };
             vec![name, file.quantisation.clone(), render::bytes(file.size_bytes), parts]
         })
         .collect();

@@ -1,7 +1,6 @@
 //! `hunch models pull`: downloads a model. Ctrl-C pauses, the same command resumes.
 
 use std::io::Write;
-use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 
 use anyhow::Result;
@@ -101,14 +100,8 @@ fn done(download: &Download, json: bool) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let path = download.path.as_deref().unwrap_or_default();
     writeln!(out, "Downloaded {} to {path}", render::line(&download.name))?;
-    let folder = Path::new(path).parent().filter(|_| hub::is_folder(&download.request.file));
-    if let Some(head) = folder.and_then(hunch_library::head_at) {
-        writeln!(
-            out,
-            "It is a head ({}). Draft with it: --head {}",
-            head.head.kind,
-            render::line(&head.name)
-        )?;
+    if let Some(kind) = &download.head {
+        writeln!(out, "It is a head ({kind}). Draft with it: --head {}", render::line(&download.name))?;
     }
     Ok(())
 }

@@ -174,6 +174,18 @@ fn head_is_pulled_and_offered_for_its_target() {
     let offered = run(&["models", "pairs", target.to_str().unwrap()]);
     let row = offered.lines().find(|line| line.contains("Tiny_eagle3"));
     assert!(row.is_some_and(|row| row.contains("EAGLE-3") && row.contains("sizes match")), "{offered}");
+    // The weights of a whole model, under the name of a head.
+    let model = tempfile::tempdir().unwrap();
+    let recording = recording();
+    ModelFolder::recorded(&recording["models"][0]).write(model.path());
+    for name in ["config.json", "model.safetensors"] {
+        let content = Content::new(std::fs::read(model.path().join(name)).unwrap());
+        hub.add("somebody/Odd_eagle3", name, content);
+    }
+    for _ in 0..2 {
+        let odd = run(&["models", "pull", "somebody/Odd_eagle3"]);
+        assert!(odd.contains("its tensors are those of no head that Hunch knows"), "{odd}");
+    }
     // Another repository of the same files is no head by its name, and no model without a tokeniser.
     for name in ["config.json", "model.safetensors"] {
         hub.add("somebody/Tiny", name, Content::new(std::fs::read(folder.join(name)).unwrap()));

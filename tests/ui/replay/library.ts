@@ -498,7 +498,9 @@ export class ReplayLibrary {
     if (waiting && this.#downloads.filter(({ phase }) => phase === 'running').length < atOnce) this.move(waiting.id, { phase: 'running' });
   }
 
-  #arrive({ name, path, total_bytes, request }: Download): void {
+  #arrive({ name, path, total_bytes, request, head }: Download): void {
+    // A head is no model. The engine offers it for its target.
+    if (head !== undefined) return void this.send({ kind: 'changed' });
     const known = this.#recorded.catalogue.models.find((model) => model.repository === request.repository && model.file === request.file);
     this.#models.push({
       name,

@@ -124,6 +124,7 @@ impl Inner {
             seconds_left: None,
             error: Some(ErrorInfo::from(&self.unreadable_error(id, bytes))),
             path: None,
+            head: None,
         }
     }
 
@@ -155,6 +156,7 @@ impl Inner {
             seconds_left: None,
             error: None,
             path: None,
+            head: None,
         }
     }
 

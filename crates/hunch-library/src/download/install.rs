@@ -10,10 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sha2::{Digest, Sha256};
 
 use super::partial_state::PartialDownload;
-use crate::hub::{RemoteFile, is_folder, local_file};
+use crate::hub::{RemoteFile, TOKENISER, is_folder, local_file};
 use hunch_error::{Error, Refusal, Result};
 use hunch_model::atomic_file::{self, sync_parent};
 use hunch_model::gguf::Gguf;
+use hunch_model::heads;
 use hunch_model::hex;
 
 /// Limit of alternative names tried for a model.
@@ -63,6 +64,18 @@ impl Destination {
             }
         }
         Err(Refusal::NameTaken { name: stem.into(), limit: MAX_NAMES }.into())
+    }
+
+    /// Returns the architecture of an installed head. `None` for models, which have a tokeniser or are GGUF files.
+    ///
+    /// # Errors
+    /// [`Error::InvalidRequest`] and others if the folder is a head that Hunch does not run. It stays where it is.
+    pub(super) fn head(&self) -> Result<Option<String>> {
+        let is_tokeniser = |file: &PathBuf| file.file_name().is_some_and(|name| name == TOKENISER);
+        let Some(folder) = self.folder.as_ref().filter(|_| !self.files.iter().any(is_tokeniser)) else {
+            return Ok(None);
+        };
+        Ok(heads::describe(folder)?.map(|head| head.kind))
     }
 
     /// Returns a folder as the location of a model folder: a new one, or one that has its files. `None` for others.

@@ -138,11 +138,15 @@ impl Task {
             Ok(destination) => {
                 // The model is installed. Remaining files are only clutter.
                 let _ = self.partial.remove();
+                let head = match destination.head() {
+                    Ok(head) => head,
+                    Err(error) => return self.fail(&error),
+                };
                 self.publish(|view| {
                     (view.phase, view.error) = (DownloadPhase::Done, None);
                     (view.bytes_per_second, view.seconds_left) = (None, None);
                     view.path = Some(destination.files[0].display().to_string());
-                    view.name = destination.name;
+                    (view.name, view.head) = (destination.name, head);
                 });
                 self.inner.notify(LibraryEvent::Changed);
             }

@@ -107,7 +107,9 @@ impl Listing {
         let files: Vec<RemoteFile> = response.siblings.into_iter().filter_map(remote_file).collect();
         let tags: Vec<&str> = response.tags.iter().map(String::as_str).collect();
         let bits = bits(&json!({ "config": response.config }), &tags);
-        let is_head = is_head(repository, &response.config);
+        // Models with a tokeniser of their own may have such names too, as those of images do.
+        let has_tokeniser = files.iter().any(|file| file.path == TOKENISER);
+        let is_head = !has_tokeniser && is_head(repository, &response.config);
         let folder = folder(&files, is_head);
         let mut models = models(files.into_iter().filter(|file| is_model_path(&file.path)));
         models.extend(folder.map(|parts| (parts[0].path.clone(), parts)));
@@ -124,7 +126,8 @@ impl Listing {
         Self { repository, models }
     }
 
-    /// Returns the files of a model, in order. A head is in one folder, so the path of any of its weight files names it.
+    /// Returns the files of a model, in order. A head is one folder: any name of a weight file stands for it, even one that
+    /// it lacks.
     pub(crate) fn parts(&self, path: &str) -> Result<&[RemoteFile], Error> {
         let is_head = |file: &&HubFile| file.is_head && names::is_folder(path);
         let head = || self.models.get(&self.repository.files.iter().find(is_head)?.path);
@@ -261,14 +264,22 @@ fn models(files: impl Iterator<Item = RemoteFile>) -> BTreeMap<String, Vec<Remot
     groups.into_iter().filter_map(whole).collect()
 }
 
+/// File that models have, and most heads lack.
+pub(crate) const TOKENISER: &str = SETTINGS_FILES[1];
+
 /// Words in the names of heads and of their architectures.
 const HEAD_WORDS: [&str; 6] = ["eagle", "medusa", "speculator", "accelerator", "dflash", "dspark"];
 
 /// Returns `true` if the name of a repository, or the architecture in its configuration, is that of a head.
 fn is_head(repository: &str, config: &Value) -> bool {
     let architectures = config.get("architectures").and_then(Value::as_array).into_iter().flatten();
-    let mut names = architectures.filter_map(Value::as_str).chain([names::file_name(repository)]);
-    names.any(|name| HEAD_WORDS.iter().any(|word| name.to_ascii_lowercase().contains(word)))
+    architectures.filter_map(Value::as_str).chain([names::file_name(repository)]).any(is_head_name)
+}
+
+/// Returns `true` if a name of a repository or an architecture is that of a head.
+pub(crate) fn is_head_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    HEAD_WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Returns the files of the repository as a folder, weights first. `None` if it lacks the weights, the configuration or
@@ -414,6 +425,11 @@ mod tests {
         assert_eq!(list("a/b", "Eagle3Speculator", &pickle), reversed(pickle));
         let both = ["config.json", "model.safetensors", "pytorch_model.bin", "README.md"];
         assert_eq!(list("a/b-medusa", "", &both), reversed(safetensors));
+        let image_model = json!({"sha": "abc", "config": {"architectures": ["Eagle2ForConditionalGeneration"]},
+            "siblings": [{"rfilename": "config.json", "size": 1}, {"rfilename": "tokenizer.json", "size": 1},
+                {"rfilename": "model.safetensors", "size": 1}]});
+        let listing = Listing::new("a/Eagle2-9B", serde_json::from_value(image_model).unwrap());
+        assert!(!listing.repository.files[0].is_head);
         assert_eq!(list("a/b", "LlamaForCausalLM", &safetensors), None, "a model without its tokeniser");
         assert_eq!(list("a/b", "LlamaForCausalLM", &pickle), None);
         assert_eq!(list("a/eagle", "", &["pytorch_model.bin"]), None, "no configuration");

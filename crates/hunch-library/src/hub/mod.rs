@@ -15,7 +15,9 @@ use hunch_error::{Refusal, Result};
 
 pub use card::plain_card;
 pub(crate) use client::{Hub, HubResponse, RequestFailure, Retry};
-pub(crate) use listing::{Listing, RemoteFile};
+#[cfg(test)]
+pub(crate) use listing::is_head_name;
+pub(crate) use listing::{Listing, RemoteFile, TOKENISER};
 pub use listing::{choose_file, parse_listing};
 pub(crate) use names::{check_part, file_name, model_name};
 pub use names::{check_path, is_folder, local_file, part_number, quantisation, repository, short_name};

@@ -14,10 +14,18 @@ use hunch_model::heads::{HeadOutlook, HeadSummary, describe_of_target, outlook, 
 /// measured on MT-Bench for an EAGLE-3 head of Qwen3 4B (taobao-mnn/Qwen3-4B-Instruct-2507-Eagle3).
 const LAYER_ACCEPTANCE: f64 = 0.47;
 
+/// Returns whether a folder has the name of a repository, or that name and a number, as if another folder had it first.
+fn is_download_of(folder: &str, repository: &str) -> bool {
+    let Some((start, end)) = folder.split_at_checked(repository.len()) else { return false };
+    let is_number = |end: &str| !end.is_empty() && end.bytes().all(|byte| byte.is_ascii_digit());
+    start.eq_ignore_ascii_case(repository) && (end.is_empty() || end.strip_prefix('-').is_some_and(is_number))
+}
+
 /// Returns the heads of the catalogue for a target that are not among those on this machine.
 pub(super) fn heads_to_fetch(target: &ModelHeader, here: &[HeadEntry]) -> Vec<CatalogueHead> {
     let is_here = |head: &&CatalogueHead| {
-        here.iter().any(|entry| entry.name.eq_ignore_ascii_case(hub::file_name(&head.repository)))
+        let name = hub::file_name(&head.repository);
+        here.iter().any(|entry| is_download_of(&entry.name, name))
     };
     let known = target.known_model.into_iter().flat_map(catalogue::heads_for);
     known.filter(|head| !is_here(head)).cloned().collect()
@@ -115,5 +123,24 @@ impl Pairs<'_> {
         let (cost, costs) = self.pass_cost(target, curve.as_ref());
         let (depth, speedup) = theory::best_depth(acceptance, c, &cost, head.max_depth);
         Some(PredictedSpeedup { speedup, acceptance, depth: depth as u32, costs })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_recognised_by_their_folder() {
+        let is_here = |folder| is_download_of(folder, "Qwen3-8B_eagle3");
+        assert!(["Qwen3-8B_eagle3", "qwen3-8b_eagle3", "Qwen3-8B_eagle3-2"].into_iter().all(is_here));
+        assert!(
+            !["Qwen3-8B", "Qwen3-8B_eagle3-", "Qwen3-8B_eagle3-b", "Qwen3-8B_eagle31"]
+                .into_iter()
+                .any(is_here)
+        );
+        let model = catalogue::by_id("qwen3-8b-q4_k_m").unwrap();
+        let repositories: Vec<_> = catalogue::heads_for(model).map(|head| &head.repository[..]).collect();
+        assert!(repositories.contains(&"AngelSlim/Qwen3-8B_eagle3"), "{repositories:?}");
     }
 }

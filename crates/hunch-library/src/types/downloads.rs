@@ -98,6 +98,10 @@ pub struct Download {
     pub error: Option<ErrorInfo>,
     /// Path of the model, once done.
     pub path: Option<String>,
+    /// Architecture of a head, once done, such as "EAGLE-3". A head drafts for a model, and is no model itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[ts(optional)]
+    pub head: Option<String>,
 }
 
 /// Source of the Hub token.

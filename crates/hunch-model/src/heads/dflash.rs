@@ -25,7 +25,7 @@ use hunch_kernels::quantise::QuantisedRows;
 
 use super::block_config::{BlockConfig, MOST};
 use super::config::LayerConfig;
-use super::layer::{BlockAttention, DecoderLayer, HEAD_NORMS, HeadLayer, is_of_layer};
+use super::layer::{BlockAttention, CachedLayer, DecoderLayer, HEAD_NORMS, is_of_layer};
 use super::linear::{Linear, vector};
 use super::markov::Markov;
 use super::output_head::{self, OutputHead};

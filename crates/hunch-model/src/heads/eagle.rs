@@ -14,7 +14,7 @@ use hunch_error::{Error, Result};
 use hunch_kernels::Threads;
 use hunch_kernels::quantise::QuantisedRows;
 
-use super::layer::{DecoderLayer, HeadLayer};
+use super::layer::{CachedLayer, DecoderLayer};
 use crate::device::Compute;
 use crate::weights::Embedding;
 
@@ -68,7 +68,7 @@ pub(super) struct LayerHead<F, L = DecoderLayer> {
     tree: Vec<f32>,
 }
 
-impl<F: Fusion, L: HeadLayer> LayerHead<F, L> {
+impl<F: Fusion, L: CachedLayer> LayerHead<F, L> {
     /// Joins the parts of a head.
     pub(super) fn new(fusion: F, layer: L, embedding: Arc<Embedding>, compute: &Compute) -> Self {
         Self::of(Arc::new(fusion), layer, embedding, compute.clone())
@@ -97,7 +97,7 @@ impl<F: Fusion, L: HeadLayer> LayerHead<F, L> {
     }
 }
 
-impl<F: Fusion, L: HeadLayer> DraftHead for LayerHead<F, L> {
+impl<F: Fusion, L: CachedLayer> DraftHead for LayerHead<F, L> {
     fn taps(&self) -> &[usize] {
         self.fusion.taps()
     }

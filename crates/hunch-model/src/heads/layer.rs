@@ -76,7 +76,7 @@ impl BlockAttention {
 }
 
 /// Decoder layer with a cache of its own. Forks share the weights.
-pub(super) trait HeadLayer: Send + 'static {
+pub(super) trait CachedLayer: Send + 'static {
     /// Returns the width of the residual stream.
     fn width(&self) -> usize;
     /// Returns a layer on the same weights, with an empty cache.
@@ -268,7 +268,7 @@ impl DecoderLayer {
     }
 }
 
-impl HeadLayer for DecoderLayer {
+impl CachedLayer for DecoderLayer {
     fn fork(&self) -> Self {
         Self::new(self.weights.clone(), &self.compute)
     }

@@ -27,7 +27,7 @@ use hunch_kernels::quantise::QuantisedRows;
 use hunch_kernels::{Threads, WeightMatrix};
 
 use super::eagle::{Fused, Fusion, LayerHead, States};
-use super::layer::HeadLayer;
+use super::layer::CachedLayer;
 use super::linear::{product, stored_matrix, target_head, vector};
 use super::memory::{Copies, HeadMemory, HeadOutlook, in_memory};
 use super::target_parts::{TargetParts, embedding};
@@ -307,7 +307,7 @@ struct MtpLayer {
     cache_per_token: usize,
 }
 
-impl HeadLayer for MtpLayer {
+impl CachedLayer for MtpLayer {
     fn width(&self) -> usize {
         self.n_embd
     }

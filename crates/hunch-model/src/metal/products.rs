@@ -115,7 +115,7 @@ pub(super) fn packed_settings(format: PackedFormat) -> String {
     text
 }
 
-/// Types of the matrices of a dispatch, in order.
+/// Kernels of the matrices of a dispatch, in order.
 pub type PartKernels = [Option<WeightKernel>; MAX_PARTS];
 
 /// Returns the types of matrices.

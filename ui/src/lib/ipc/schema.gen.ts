@@ -1130,7 +1130,11 @@ error: ErrorInfo | null,
 /**
  * Path of the model, once done.
  */
-path: string | null, };
+path: string | null, 
+/**
+ * Architecture of a head, once done, such as "EAGLE-3". A head drafts for a model, and is no model itself.
+ */
+head?: string, };
 
 /**
  * Phase of a download.

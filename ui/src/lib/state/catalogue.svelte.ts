@@ -207,6 +207,7 @@ export class CatalogueState {
     const name = nameOf(request).toLowerCase();
     const size = request.size_bytes ?? null;
     const download = this.#downloads.of(request);
+    if (download?.head !== undefined && download.path !== null) return { kind: 'here', path: download.path };
     const arrived = download?.phase === 'done' ? this.#library.at(download.path) : null;
     // Another model may have the same name, but hardly the same size.
     const same = ({ size_bytes }: ModelEntry) => size === null || Math.abs(size_bytes - size) <= sizeSlack * size;

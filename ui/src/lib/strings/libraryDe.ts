@@ -332,7 +332,7 @@ export const libraryDe: Strings['library'] = {
     files: (repository) => `Modelle von ${repository}`,
     none: 'Keine GGUF-Dateien, kein Ordner für MLX und kein Head.',
     folder: 'Ordner für MLX',
-    head: 'Head, der für ein Modell entwirft',
+    head: 'Head, schlägt einem Modell Tokens vor',
     parts: (parts) => `${parts} Dateien`,
     licence: (licence) => `Lizenz ${licence}`,
     revision: (revision) => `Commit ${revision}`,
