@@ -84,8 +84,8 @@ pub struct TrainFolders<'a> {
     pub heads: &'a Path,
 }
 
-/// Trains a head and puts it where decoding finds it, unless the head in use accepts as many tokens. With `out` the head
-/// is only written there.
+/// Trains a head and puts it where decoding finds it, unless the head in use accepts as many tokens. With `out` the
+/// head is only written there.
 ///
 /// # Errors
 /// As [`train::train`].

@@ -126,8 +126,8 @@ impl Listing {
         Self { repository, models }
     }
 
-    /// Returns the files of a model, in order. A head is one folder: any name of a weight file stands for it, even one that
-    /// it lacks.
+    /// Returns the files of a model, in order. A head is one folder: any name of a weight file stands for it, even one
+    /// that it lacks.
     pub(crate) fn parts(&self, path: &str) -> Result<&[RemoteFile], Error> {
         let is_head = |file: &&HubFile| file.is_head && names::is_folder(path);
         let head = || self.models.get(&self.repository.files.iter().find(is_head)?.path);

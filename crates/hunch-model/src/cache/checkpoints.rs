@@ -1,9 +1,10 @@
 //! States of gated delta nets: whole states at some lengths of the text, and the inputs of the last rows.
 //!
-//! A state sums up all positions before it and is large, so few are held: the [`DELTA_CHECKPOINTS`] of a layer. Each has the
-//! inputs that the convolution of the next rows sees as well. To continue elsewhere, a pass begins with the nearest
-//! checkpoint before its rows, and reads the held [inputs](DELTA_INPUTS) from there again. They are the same updates in the
-//! same order, so the state has the same bits. Where inputs are missing, [the decoder](crate::decoder) runs tokens again.
+//! A state sums up all positions before it and is large, so few are held: the [`DELTA_CHECKPOINTS`] of a layer. Each
+//! has the inputs that the convolution of the next rows sees as well. To continue elsewhere, a pass begins with the
+//! nearest checkpoint before its rows, and reads the held [inputs](DELTA_INPUTS) from there again. They are the same
+//! updates in the same order, so the state has the same bits. Where inputs are missing,
+//! [the decoder](crate::decoder) runs tokens again.
 //!
 //! A pass keeps the state at its first row, if it had to read inputs to get there. It keeps that at its end, unless it is
 //! a tree. So plain decoding and prefill read no input twice. After a rejected draft, those of the accepted rows are read

@@ -1,10 +1,11 @@
 //! State of layers without attention: which rows of it are held, where they are, and to which length it can go back.
 //!
 //! Keys and values of all positions are kept, so their cache goes back to any length by forgetting rows. A layer
-//! with a state needs only the state before its next row. Keeping all of them would take more memory than keys and values.
-//! Held are those of the last [`HELD_ROWS`] rows, for drafts and trees, and one in [`RESTORE_STEP`] positions of the whole text.
-//! To go back elsewhere, [the decoder](crate::decoder) takes the nearest [restorable](StateRows::restorable) length
-//! before it, and runs the tokens from there. The rows that run again have the same bits.
+//! with a state needs only the state before its next row. Keeping all of them would take more memory than keys and
+//! values. Held are those of the last [`HELD_ROWS`] rows, for drafts and trees, and one in [`RESTORE_STEP`] positions
+//! of the whole text. To go back elsewhere, [the decoder](crate::decoder) takes the nearest
+//! [restorable](StateRows::restorable) length before it, and runs the tokens from there. The rows that run again have
+//! the same bits.
 //!
 //! The state of a short convolution is its input at the last few positions. A row of state is what one position adds to
 //! it. A recurrence whose state sums up all positions would hold whole states in such rows. All values are f32.
@@ -22,7 +23,8 @@ use crate::spec::state::{HELD_ROWS_OF_PASS, RESTORE_STEP, RING_PLACES, places};
 /// Places of the rows of state of all layers with one.
 ///
 /// A row belongs to a slot of the cache, as its key would. The memory of a layer begins with the places of the last
-/// rows. `reach` places for rows that a pass reads and overwrites follow, then the rows before every [`RESTORE_STEP`] slots.
+/// rows. `reach` places for rows that a pass reads and overwrites follow, then the rows before every [`RESTORE_STEP`]
+/// slots.
 #[derive(Clone, Debug)]
 pub(crate) struct StateRows {
     /// Earlier rows that a row reads.

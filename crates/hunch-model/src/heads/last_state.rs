@@ -31,7 +31,7 @@ pub(super) trait LastStateNetwork: Send + Sync + 'static {
     /// If the device fails.
     fn step(
         &self,
-        work: &mut ProductSpace<'_>,
+        space: &mut ProductSpace<'_>,
         at: usize,
         state: &mut Vec<f32>,
         token: TokenId,
@@ -101,8 +101,8 @@ impl<N: LastStateNetwork> LastStateHead<N> {
         if at >= network.depth() {
             return Err(Error::Internal(format!("the head drafts {} tokens", network.depth())));
         }
-        let mut work = ProductSpace { threads: self.compute.threads(), quantised: &mut self.quantised };
-        network.step(&mut work, at, state, token)
+        let mut space = ProductSpace { threads: self.compute.threads(), quantised: &mut self.quantised };
+        network.step(&mut space, at, state, token)
     }
 }
 

@@ -137,7 +137,7 @@ impl LastStateNetwork for Medusa {
 
     fn step(
         &self,
-        work: &mut ProductSpace<'_>,
+        space: &mut ProductSpace<'_>,
         at: usize,
         state: &mut Vec<f32>,
         _: TokenId,
@@ -151,12 +151,12 @@ impl LastStateNetwork for Medusa {
         let ones = vec![1.0; x.len()];
         for block in blocks {
             let mut update = vec![0.0; x.len()];
-            block.apply(work.threads, &x, work.quantised, &mut update, false);
+            block.apply(space.threads, &x, space.quantised, &mut update, false);
             Activation::Silu.gate(&mut update, &ones);
             x.iter_mut().zip(&update).for_each(|(x, update)| *x += update);
         }
         let mut scores = vec![0.0; head.matrix.rows()];
-        head.apply(work.threads, &x, work.quantised, &mut scores, false);
+        head.apply(space.threads, &x, space.quantised, &mut scores, false);
         let Some(Own { vocabulary, n_vocab, .. }) = &self.own else { return Ok(scores) };
         let mut logits = vec![f32::NEG_INFINITY; *n_vocab];
         vocabulary.iter().zip(&scores).for_each(|(&token, &score)| logits[token as usize] = score);

@@ -125,7 +125,7 @@ impl LastStateNetwork for Speculator {
 
     fn step(
         &self,
-        work: &mut ProductSpace<'_>,
+        space: &mut ProductSpace<'_>,
         at: usize,
         state: &mut Vec<f32>,
         token: TokenId,
@@ -140,14 +140,14 @@ impl LastStateNetwork for Speculator {
             return Err(Error::Internal(format!("the head does not know token {token}")));
         }
         let mut next = vec![0.0; projection.matrix.rows()];
-        projection.apply(work.threads, state, work.quantised, &mut next, false);
+        projection.apply(space.threads, state, space.quantised, &mut next, false);
         add_scaled(&mut next, &embedding.row(token as usize)?, self.factor);
         rms_norm_in_place(&mut next, scale, EPS);
         next.iter_mut().zip(shift).for_each(|(value, shift)| *value += shift);
         let ones = vec![1.0; next.len()];
         Activation::Gelu.gate(&mut next, &ones);
         let mut logits = vec![0.0; head.matrix.rows()];
-        head.apply(work.threads, &next, work.quantised, &mut logits, false);
+        head.apply(space.threads, &next, space.quantised, &mut logits, false);
         *state = next;
         Ok(logits)
     }
